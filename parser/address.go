@@ -1,0 +1,363 @@
+package parser
+
+import (
+	"slices"
+	"strings"
+
+	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+)
+
+// addresses reads an address list (RFC 5322, 3.4 and 4.4), groups flattened.
+func (r *reader) addresses(s string, where place) []*mailv1.Address {
+	p := addressReader{reader: r, where: where, s: s}
+	p.words, p.glued, p.atoms = p.few.words[:0], p.few.glued[:0], p.few.atoms[:0]
+	for p.i < len(p.s) && len(p.out) < maxAddresses {
+		p.step()
+	}
+	p.end()
+	if p.i < len(p.s) {
+		r.once("address_limit", severe, where, "more than %d addresses in a field", maxAddresses)
+	}
+	return p.out
+}
+
+const (
+	// maxAddresses is how many addresses of a field are read.
+	maxAddresses = 10_000
+	// maxWords is how many words a mailbox may have.
+	maxWords = 1000
+)
+
+// addressReader reads an address list in one pass.
+type addressReader struct {
+	*reader
+	where place
+	s     string
+	i     int
+	out   []*mailv1.Address
+
+	group string
+
+	// What was read of the mailbox under way.
+	words   []string // the display name or, without angle brackets, the address
+	glued   []bool   // whether the word stands right behind the one before
+	atoms   []string // the words as they stand, quotes included
+	notes   []string // the texts of comments
+	angle   string
+	isAngle bool
+	before  int  // how many words stand before the brackets
+	space   bool // whether white space was passed since the last word
+	at      bool // whether an "@" was among the atoms
+
+	noQuote, noAngle bool // whether none that closes is left
+
+	// few is room for the words of most mailboxes.
+	few struct {
+		words, atoms [4]string
+		glued        [4]bool
+	}
+}
+
+func (p *addressReader) step() {
+	c := p.s[p.i]
+	switch {
+	case isSpace(c):
+		p.space = true
+		p.i++
+	case c == '"':
+		p.quoted()
+	case c == '(':
+		p.parenthesis()
+	case c == '<' && !p.noAngle:
+		p.route()
+	case c == ',' || c == ';':
+		p.end()
+		if c == ';' {
+			p.group = ""
+		}
+		p.i++
+	case c == ':' && !p.isAngle && !p.at:
+		p.group = oneLine(p.phrase())
+		p.reset()
+		p.i++
+	default:
+		p.atom()
+	}
+}
+
+// atom reads up to the next special, a domain literal as a whole.
+func (p *addressReader) atom() {
+	start := p.i
+	if p.s[start] == '[' {
+		if n := strings.IndexAny(p.s[start:min(len(p.s), start+256)], "],"); n > 0 && p.s[start+n] == ']' {
+			p.i = start + n + 1
+		}
+	}
+	p.i = max(p.i, start+1)
+	for p.i < len(p.s) && p.s[p.i-1] != ']' && !strings.ContainsRune(" \t\"(<,;:[", rune(p.s[p.i])) {
+		p.i++
+	}
+	p.add(p.s[start:p.i], p.s[start:p.i])
+}
+
+func (p *addressReader) add(word, atom string) {
+	if len(p.words) == maxWords {
+		p.malformed("too many words")
+		return
+	}
+	p.words = append(p.words, word)
+	p.glued = append(p.glued, len(p.words) > 1 && !p.space)
+	p.atoms = append(p.atoms, atom)
+	p.space = false
+	p.at = p.at || atom[0] != '"' && strings.Contains(atom, "@")
+}
+
+// quoted reads a quoted string (RFC 5322, 3.2.4).
+func (p *addressReader) quoted() {
+	var out strings.Builder
+	for j := p.i + 1; j < len(p.s) && !p.noQuote; j++ {
+		switch c := p.s[j]; {
+		case c == '\\' && j+1 < len(p.s):
+			j++
+			out.WriteByte(p.s[j])
+		case c == '"':
+			p.add(out.String(), p.s[p.i:j+1])
+			p.i = j + 1
+			return
+		default:
+			out.WriteByte(c)
+		}
+	}
+	p.noQuote = true
+	p.malformed("a quote without end")
+	p.i++
+}
+
+func (p *addressReader) parenthesis() {
+	end := commentEnd(p.s, p.i)
+	if end == 0 {
+		p.malformed("a comment without end")
+		p.i++
+		return
+	}
+	p.note(p.s[p.i+1 : end-1])
+	p.space = true
+	p.i = end
+}
+
+// note keeps the text of a comment.
+func (p *addressReader) note(s string) {
+	if text := strings.TrimSpace(unescape(s)); text != "" && len(p.notes) < maxWords {
+		p.notes = append(p.notes, text)
+	}
+}
+
+// unescape takes the backslashes of quoted pairs away.
+func unescape(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
+
+// route reads an address in angle brackets, an obsolete route before it left out (RFC 5322, 4.4).
+func (p *addressReader) route() {
+	start := p.i + 1
+	end := angleEnd(p.s, start, !p.noQuote)
+	if end < 0 && !p.noQuote {
+		p.noQuote = true
+		p.malformed("a quote without end")
+		end = angleEnd(p.s, start, false)
+	}
+	if end < 0 {
+		p.malformed("an angle bracket without end")
+		// What is left up to the next comma or bracket is the address.
+		p.noAngle = true
+		n := strings.IndexAny(p.s[start:], ",;<>")
+		if n < 0 {
+			n = len(p.s) - start
+		}
+		p.setAngle(p.s[start : start+n])
+		p.i = start + n
+		return
+	}
+	p.setAngle(p.s[start:end])
+	p.i = end + 1
+}
+
+// angleEnd finds the closing bracket, outside quotes or anywhere; -1 if there is none.
+func angleEnd(s string, start int, quotes bool) int {
+	inQuote := false
+	for j := start; j < len(s); j++ {
+		switch c := s[j]; {
+		case c == '\\' && inQuote:
+			j++
+		case c == '"' && quotes:
+			inQuote = !inQuote
+		case c == '>' && !inQuote:
+			return j
+		}
+	}
+	return -1
+}
+
+func (p *addressReader) setAngle(s string) {
+	if p.isAngle {
+		p.malformed("two addresses without a comma")
+		p.split()
+	}
+	s = strings.TrimSpace(s)
+	if strings.HasPrefix(s, "@") {
+		if _, rest, ok := strings.Cut(s, ":"); ok {
+			s = strings.TrimSpace(rest)
+		}
+	}
+	p.angle, p.isAngle, p.space = p.compact(s), true, true
+	p.before = len(p.words)
+}
+
+// split finishes the mailbox before the words that followed its brackets, which belong to the next.
+func (p *addressReader) split() {
+	words, glued, atoms := slices.Clone(p.words[p.before:]), slices.Clone(p.glued[p.before:]), slices.Clone(p.atoms[p.before:])
+	p.words, p.glued, p.atoms = p.words[:p.before], p.glued[:p.before], p.atoms[:p.before]
+	p.end()
+	p.words, p.glued, p.atoms = words, glued, atoms
+}
+
+// compact takes comments and the white space around dots and "@" out of an address (obs-local-part, obs-domain).
+func (p *addressReader) compact(s string) string {
+	if !strings.ContainsAny(s, " \t(") {
+		return s
+	}
+	var out strings.Builder
+	inQuote := false
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '(' && !inQuote {
+			if end := commentEnd(s, i); end > 0 {
+				p.note(s[i+1 : end-1])
+				i = end - 1
+				continue
+			}
+		}
+		switch {
+		case c == '"':
+			inQuote = !inQuote
+		case c == '\\' && inQuote && i+1 < len(s):
+			out.WriteByte(c)
+			i++
+			c = s[i]
+		case isSpace(c) && !inQuote:
+			continue
+		}
+		out.WriteByte(c)
+	}
+	return out.String()
+}
+
+// end finishes a mailbox.
+func (p *addressReader) end() {
+	defer p.reset()
+	a := &mailv1.Address{Group: p.group}
+	switch {
+	case p.isAngle:
+		a.Name, a.Address = p.phrase(), p.angle
+		if a.Name == "" {
+			a.Name = p.comment()
+		}
+		if a.Name == "" && a.Address == "" {
+			return
+		}
+	case len(p.words) == 0:
+		if len(p.notes) == 0 {
+			return
+		}
+		a.Name = p.comment()
+		p.malformed("only a comment")
+	default:
+		a.Name, a.Address = p.bare()
+	}
+	if a.Address != "" && ClassifyAddress(a.Address) == AddressInvalid {
+		p.malformed("no address")
+	}
+	a.Name, a.Address, a.Comment = oneLine(a.Name), oneLine(a.Address), oneLine(p.comment())
+	p.out = append(p.out, a)
+}
+
+// bare reads a mailbox without angle brackets.
+func (p *addressReader) bare() (name, address string) {
+	name = p.comment()
+	if !p.at {
+		p.malformed("no @")
+		if phrase := p.phrase(); phrase != strings.Join(p.words, " ") {
+			return phrase, "" // encoded words
+		}
+		return name, strings.Join(p.words, " ")
+	}
+	parts, at := p.joined()
+	if len(parts) == 1 {
+		return name, parts[0]
+	}
+	p.malformed("words beside the address")
+	rest := append(parts[:at:at], parts[at+1:]...)
+	return p.reader.words(strings.Join(rest, " "), p.where), parts[at]
+}
+
+// joined joins the atoms that belong together: white space may only stand around dots and "@" (RFC 5322, 4.4). Where it
+// stands elsewhere, the part with the "@", at, is the address.
+func (p *addressReader) joined() (parts []string, at int) {
+	start := 0
+	for i := range p.atoms {
+		if i+1 < len(p.atoms) && (p.glued[i+1] || joins(p.atoms[i], p.atoms[i+1])) {
+			continue
+		}
+		part := strings.Join(p.atoms[start:i+1], "")
+		if strings.Contains(part, "@") && (at == 0 || !strings.Contains(parts[at], "@")) {
+			at = len(parts)
+		}
+		parts, start = append(parts, part), i+1
+	}
+	return parts, at
+}
+
+// joins tells whether two words are one address in spite of the white space between them.
+func joins(a, b string) bool {
+	return strings.HasSuffix(a, "@") || strings.HasSuffix(a, ".") || b[0] == '@' || b[0] == '.'
+}
+
+// comment is what the comments say, decoded.
+func (p *addressReader) comment() string {
+	return p.reader.words(strings.Join(p.notes, " "), p.where)
+}
+
+// phrase is the display name that was read, decoded.
+func (p *addressReader) phrase() string {
+	var out strings.Builder
+	for i, w := range p.words {
+		if i > 0 && !p.glued[i] {
+			out.WriteByte(' ')
+		}
+		out.WriteString(w)
+	}
+	name := p.reader.words(out.String(), p.where)
+	if len(p.atoms) > 0 && p.atoms[0][0] == '"' {
+		return name // white space inside quotes is part of it (RFC 5322, 3.2.4)
+	}
+	return strings.TrimSpace(name)
+}
+
+func (p *addressReader) reset() {
+	p.words, p.glued, p.atoms = p.words[:0], p.glued[:0], p.atoms[:0]
+	p.notes, p.angle, p.isAngle, p.space, p.at = p.notes[:0], "", false, false, false
+}
+
+func (p *addressReader) malformed(what string) {
+	p.once("malformed_address", warning, p.where, "%s: %s", what, excerpt(p.s))
+}

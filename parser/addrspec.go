@@ -1,0 +1,358 @@
+package parser
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// AddressClass is what the standards say of the syntax of an address. A greater one is worse.
+type AddressClass int
+
+const (
+	// AddressPlain is a dot-atom at a domain of two labels or more: any mail system takes it.
+	AddressPlain AddressClass = iota
+	// AddressSMTP is valid in SMTP too, but unusual: a quoted local part, an address literal, a top-level domain (RFC 5321, 4.1.2).
+	AddressSMTP
+	// AddressCommented has comments or folds around it, which only a header field may have (RFC 5322, 3.2.2).
+	AddressCommented
+	// AddressObsolete is of a form that must be read and not be written (RFC 5322, 4.4).
+	AddressObsolete
+	// AddressHeader is valid in a header field (RFC 5322, 3.4.1) and not in SMTP: too long, or at no domain of SMTP's.
+	AddressHeader
+	// AddressInvalid is no address.
+	AddressInvalid
+)
+
+// The limits of RFC 5321, 4.5.3.1, and of labels (RFC 1035, 2.3.4), in octets.
+const (
+	maxLocalPart = 64
+	maxDomain    = 255
+	maxAddrSpec  = 254 // 256 with the angle brackets
+	maxLabel     = 63
+)
+
+// ClassifyAddress tells what the standards say of `local@domain`. It asks no DNS, and letters above ASCII are valid in the
+// parts where RFC 6531, 3.3 and RFC 6532, 3.2 have them.
+func ClassifyAddress(s string) AddressClass {
+	p := specReader{s: s}
+	if !p.local() || !p.domain() || p.i < len(s) {
+		return AddressInvalid
+	}
+	if len(p.localText) > maxLocalPart || len(p.domainText) > maxDomain || len(p.localText)+1+len(p.domainText) > maxAddrSpec {
+		p.atLeast(AddressHeader)
+	}
+	return p.class
+}
+
+// specReader reads an addr-spec. Its methods return false where it is none.
+type specReader struct {
+	s                     string
+	i                     int
+	class                 AddressClass
+	localText, domainText string // without comments and folds
+}
+
+func (p *specReader) atLeast(c AddressClass) { p.class = max(p.class, c) }
+
+func (p *specReader) peek() byte {
+	if p.i < len(p.s) {
+		return p.s[p.i]
+	}
+	return 0
+}
+
+// local reads the local part and the "@".
+func (p *specReader) local() bool {
+	around, ok := p.cfws()
+	if !ok {
+		return false
+	}
+	if around {
+		p.atLeast(AddressCommented)
+	}
+	for words, quoted := 1, false; ; words++ {
+		start := p.i
+		if p.peek() == '"' {
+			quoted = true
+			p.atLeast(AddressSMTP)
+			if !p.quoted() {
+				return false
+			}
+		} else if !p.atom(isAtext) {
+			return false
+		}
+		p.localText += p.s[start:p.i]
+		if words > 1 && quoted {
+			p.atLeast(AddressObsolete)
+		}
+		if around, ok = p.cfws(); !ok {
+			return false
+		}
+		switch {
+		case around && (p.peek() == '@' || p.peek() == '.'):
+			p.atLeast(AddressObsolete)
+		case around:
+			return false
+		}
+		switch c := p.peek(); {
+		case c == '@' && p.i < len(p.s):
+			p.i++
+			return true
+		case c != '.':
+			return false
+		}
+		p.localText += "."
+		p.i++
+		if around, ok = p.cfws(); !ok {
+			return false
+		}
+		if around {
+			p.atLeast(AddressObsolete)
+		}
+	}
+}
+
+// domain reads the domain up to the end.
+func (p *specReader) domain() bool {
+	around, ok := p.cfws()
+	if !ok {
+		return false
+	}
+	if around {
+		p.atLeast(AddressObsolete)
+	}
+	if p.peek() == '[' {
+		return p.literal() && p.trailing()
+	}
+	labels := 0
+	for {
+		start := p.i
+		if !p.atom(isAtext) {
+			return false
+		}
+		label := p.s[start:p.i]
+		labels++
+		p.domainText += label
+		if label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		if len(label) > maxLabel || strings.IndexFunc(label, func(r rune) bool { return r < 0x80 && r != '-' && !isLetter(byte(r)) && !isDigit(byte(r)) }) >= 0 {
+			p.atLeast(AddressHeader)
+		}
+		if around, ok = p.cfws(); !ok {
+			return false
+		}
+		if p.i == len(p.s) {
+			if around {
+				p.atLeast(AddressCommented)
+			}
+			if labels == 1 || strings.Trim(label, "0123456789") == "" {
+				p.atLeast(AddressSMTP) // RFC 5321 has them, the DNS hardly
+			}
+			return true
+		}
+		if p.peek() != '.' {
+			return false
+		}
+		p.domainText += "."
+		p.i++
+		after, ok := p.cfws()
+		if !ok {
+			return false
+		}
+		if around || after {
+			p.atLeast(AddressObsolete)
+		}
+	}
+}
+
+func (p *specReader) trailing() bool {
+	around, ok := p.cfws()
+	if around {
+		p.atLeast(AddressCommented)
+	}
+	return ok && p.i == len(p.s)
+}
+
+// atom reads the octets that are allowed, at least one.
+func (p *specReader) atom(allowed func(byte) bool) bool {
+	start := p.i
+	for p.i < len(p.s) && allowed(p.s[p.i]) {
+		p.i++
+	}
+	return p.i > start
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// isAtext tells whether an octet may stand in an atom (RFC 5322, 3.2.3; RFC 6532, 3.2).
+func isAtext(c byte) bool {
+	return isLetter(c) || isDigit(c) || c >= 0x80 || strings.IndexByte("!#$%&'*+-/=?^_`{|}~", c) >= 0
+}
+
+// isObsolete tells whether an octet may stand in obsolete text: controls but NUL, white space and line ends (RFC 5322, 4.1).
+func isObsolete(c byte) bool {
+	return c == 0x7f || c > 0 && c < ' ' && c != '\t' && c != '\r' && c != '\n'
+}
+
+// quoted reads a quoted string (RFC 5322, 3.2.4).
+func (p *specReader) quoted() bool {
+	for p.i++; p.i < len(p.s); {
+		switch c := p.s[p.i]; {
+		case c == '"':
+			p.i++
+			return true
+		case c == '\\':
+			if !p.pair() {
+				return false
+			}
+		case isSpace(c) || c == '\r':
+			if !p.fws() {
+				return false
+			}
+		default:
+			if !p.text(c) {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// text reads an octet of a quoted string or a comment.
+func (p *specReader) text(c byte) bool {
+	switch {
+	case c == 0 || c == '\n':
+		return false
+	case isObsolete(c):
+		p.atLeast(AddressObsolete)
+	}
+	p.i++
+	return true
+}
+
+// pair reads a quoted pair (RFC 5322, 3.2.1; 4.1).
+func (p *specReader) pair() bool {
+	if p.i+1 >= len(p.s) || p.s[p.i+1] >= 0x80 {
+		return false
+	}
+	if c := p.s[p.i+1]; c < ' ' && c != '\t' || c == 0x7f {
+		p.atLeast(AddressObsolete)
+	}
+	p.i += 2
+	return true
+}
+
+// cfws reads comments and folding white space (RFC 5322, 3.2.2), and tells whether there was any.
+func (p *specReader) cfws() (some, ok bool) {
+	for p.i < len(p.s) {
+		switch c := p.s[p.i]; {
+		case isSpace(c) || c == '\r':
+			if !p.fws() {
+				return true, false
+			}
+		case c == '(':
+			if !p.comment(1) {
+				return true, false
+			}
+		default:
+			return some, true
+		}
+		some = true
+	}
+	return some, true
+}
+
+func (p *specReader) comment(depth int) bool {
+	if depth > maxNesting {
+		return false
+	}
+	for p.i++; p.i < len(p.s); {
+		switch c := p.s[p.i]; {
+		case c == ')':
+			p.i++
+			return true
+		case c == '(':
+			if !p.comment(depth + 1) {
+				return false
+			}
+		case c == '\\':
+			if !p.pair() {
+				return false
+			}
+		case isSpace(c) || c == '\r':
+			if !p.fws() {
+				return false
+			}
+		default:
+			if !p.text(c) {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// fws reads folding white space: white space, and line ends with white space behind them. More than one line end is
+// obsolete (RFC 5322, 3.2.2; 4.2).
+func (p *specReader) fws() bool {
+	for folds := 0; p.i < len(p.s); {
+		switch c := p.s[p.i]; {
+		case isSpace(c):
+			p.i++
+		case c == '\r':
+			if p.i+2 >= len(p.s) || p.s[p.i+1] != '\n' || !isSpace(p.s[p.i+2]) {
+				return false
+			}
+			if folds++; folds > 1 {
+				p.atLeast(AddressObsolete)
+			}
+			p.i += 3
+		default:
+			return true
+		}
+	}
+	return true
+}
+
+// literal reads a domain literal (RFC 5322, 3.4.1), which SMTP knows as an address literal only (RFC 5321, 4.1.3).
+func (p *specReader) literal() bool {
+	start := p.i
+	for p.i++; p.i < len(p.s); {
+		switch c := p.s[p.i]; {
+		case c == ']':
+			p.i++
+			p.domainText = p.s[start:p.i]
+			p.atLeast(literalClass(p.domainText[1 : len(p.domainText)-1]))
+			return true
+		case c == '\\':
+			if !p.pair() {
+				return false
+			}
+			p.atLeast(AddressHeader)
+		case c == '[':
+			return false
+		case isSpace(c) || c == '\r':
+			if !p.fws() {
+				return false
+			}
+		default:
+			if !p.text(c) {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+func literalClass(s string) AddressClass {
+	v6 := len(s) > 5 && strings.EqualFold(s[:5], "IPv6:")
+	if v6 {
+		s = s[5:]
+	}
+	ip, err := netip.ParseAddr(s)
+	if err != nil || ip.Zone() != "" || v6 == ip.Is4() {
+		return AddressHeader
+	}
+	return AddressSMTP
+}

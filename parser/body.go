@@ -1,0 +1,208 @@
+package parser
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"hash"
+	"slices"
+	"strings"
+)
+
+// body is what is made of the octets of a leaf while they pass: decoded, counted, hashed, and kept as far as they are
+// needed later.
+// One is used after the other: a reader has one.
+type body struct {
+	node    *node
+	decoder decoder
+	hash    hash.Hash
+	limit   int // how many decoded octets are kept
+	extract *extraction
+
+	isText     bool // whether lines and NUL mean something
+	nul        bool // whether there was a NUL
+	bareCR, cr bool // whether there was a CR without LF, and whether a CR was last
+
+	// What decoder and tap are made of.
+	base64 base64Decoder
+	quoted quotedPrintable
+	uu     uudecoder
+	tap    func([]byte)
+	sink   func([]byte)
+}
+
+func (b *body) write(p []byte) {
+	if b.isText {
+		b.look(p)
+	}
+	b.decoder.write(p, b.sink)
+}
+
+// look notes what readers of a text take for its end, or for the end of a line (RFC 2046, 4.1.1; RFC 5322, 2.3).
+func (b *body) look(p []byte) {
+	b.nul = b.nul || bytes.IndexByte(p, 0) >= 0
+	if b.cr && p[0] != '\n' && p[0] != '\r' {
+		b.bareCR = true
+	}
+	for rest := p; !b.bareCR; {
+		i := bytes.IndexByte(rest, '\r')
+		if i < 0 || i == len(rest)-1 {
+			break
+		}
+		if rest = rest[i+1:]; rest[0] != '\n' && rest[0] != '\r' {
+			b.bareCR = true
+		}
+	}
+	b.cr = p[len(p)-1] == '\r'
+}
+
+// ambiguous notes what was seen.
+func (b *body) ambiguous(r *reader, where place) {
+	if b.nul {
+		r.once("ambiguous_nul", severe, where, "a NUL in a text")
+	}
+	if b.bareCR {
+		r.once("ambiguous_bare_cr", severe, where, "a CR without LF in a text")
+	}
+}
+
+func (b *body) decoded(p []byte) {
+	n := b.node
+	n.part.Size += int64(len(p))
+	b.hash.Write(p)
+	if b.extract != nil {
+		b.extract.write(p)
+	}
+	if keep := min(len(p), b.limit-len(n.kept)); keep > 0 {
+		if need := len(n.kept) + keep; need > cap(n.kept) {
+			// append lets large slices grow by a quarter only, and so allocates five times what is kept.
+			n.kept = slices.Grow(n.kept, max(keep, min(2*cap(n.kept), b.limit)-len(n.kept)))
+		}
+		n.kept = append(n.kept, p[:keep]...)
+		p = p[keep:]
+	}
+	n.cut = n.cut || len(p) > 0
+}
+
+// leaf reads a body that has no parts, unless it turns out to be an encoded message.
+func (r *reader) leaf(s *source, sec section, n *node) delimiter {
+	b := r.newBody(n)
+	var end delimiter
+	if sec.isCut {
+		end = sec.end
+	} else {
+		s.open(sec.body, b.tap)
+		end = s.next(sec.body)
+		s.shut(end.end)
+	}
+	n.part.RawSize = int64(max(end.end-sec.body, 0))
+	b.ambiguous(r, r.place(s, n.part.Path, sec.body))
+	if kind := b.decoder.close(b.sink); kind != "" {
+		severity := warning
+		if strings.HasPrefix(kind, "ambiguous_") {
+			severity = severe
+		}
+		r.defect(kind, severity, r.place(s, n.part.Path, sec.body), "the body is not quite %s", n.part.Encoding)
+	}
+	n.part.Sha256 = b.hash.Sum(nil)
+	if r.late && end.level < 0 && !s.nested {
+		n.part.Unparsed, n.part.Sha256 = true, nil // the time was up before the end
+	}
+	if r.isEncodedMessage(n) {
+		r.encodedMessage(n)
+	}
+	return end
+}
+
+// newBody makes the reader's body ready for a leaf.
+func (r *reader) newBody(n *node) *body {
+	b := &r.body
+	if b.hash == nil {
+		b.hash, b.tap, b.sink = sha256.New(), b.write, b.decoded
+	}
+	b.hash.Reset()
+	b.node, b.limit, b.extract = n, r.keeps(n), nil
+	b.isText, b.nul, b.bareCR, b.cr = strings.HasPrefix(n.part.Type, "text/") && decoding(n.part.Encoding) != isBase64, false, false, false
+	b.decoder = b.newDecoder(n.part.Encoding)
+	if r.extract != nil && r.extract.path == n.part.Path {
+		b.extract, r.extract.found = r.extract, true
+	}
+	return b
+}
+
+func (b *body) newDecoder(encoding string) decoder {
+	switch decoding(encoding) {
+	case isBase64:
+		b.base64 = base64Decoder{}
+		return &b.base64
+	case isQuotedPrintable:
+		b.quoted = quotedPrintable{}
+		return &b.quoted
+	case isUuencode:
+		b.uu = uudecoder{}
+		return &b.uu
+	}
+	return asItStands{}
+}
+
+// keeps tells how many octets of a decoded body are needed later.
+func (r *reader) keeps(n *node) int {
+	switch {
+	case r.keepAll:
+		return int(^uint(0) >> 1)
+	case r.isEncodedMessage(n):
+		return max(int(r.limits.DecodedBytes)-r.decodedBytes, 0)
+	case n.inside > 0:
+		return 0 // the texts and the report are those of the message itself
+	case isReport(n.part.Type):
+		return reportBytes
+	case n.part.Type == plainType || n.part.Type == htmlType:
+		// A character in UTF-8 takes at least a quarter of what it takes in any charset.
+		return r.keepsText(n, 4*int(r.limits.TextBytes))
+	}
+	return 0
+}
+
+// keepsText keeps the first text of each type, and the first that has a file name, which counts where there is no other.
+func (r *reader) keepsText(n *node, limit int) int {
+	if n.part.Disposition == "attachment" {
+		return 0
+	}
+	slot := &r.texts[0]
+	if n.part.Type == htmlType {
+		slot = &r.texts[1]
+	}
+	if slot.found == nil && !isNamed(n) {
+		slot.found = n
+		return limit
+	}
+	if slot.first == nil && slot.found == nil {
+		slot.first = n
+		return limit
+	}
+	return 0
+}
+
+// isNamed tells whether a text has a file name, so that it is rather an attachment. A message that is nothing else may
+// have one.
+func isNamed(n *node) bool { return n.part.Filename != "" && n.depth > 1 }
+
+func (r *reader) isEncodedMessage(n *node) bool {
+	return n.isMessage() && !isIdentity(n.part.Encoding)
+}
+
+// encodedMessage reads a nested message from its decoded body.
+func (r *reader) encodedMessage(n *node) {
+	data := n.kept
+	n.kept = nil
+	r.decodedBytes += len(data)
+	if n.cut {
+		r.once("decoded_bytes_limit", severe, n.where, "encoded messages of more than %s", r.limits.DecodedBytes)
+		n.part.Unparsed = true
+		return
+	}
+	if r.tooDeep(n) {
+		return
+	}
+	s := r.source(data, true)
+	r.entity(s, 0, r.newChild(n, 1, plainType))
+}

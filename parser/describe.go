@@ -1,0 +1,140 @@
+package parser
+
+import "strings"
+
+// describe reads the fields that say what the entity is.
+func (r *reader) describe(s *source, n *node) {
+	seen := map[string]bool{}
+	disposition := structured{}
+	typeName := ""
+	n.part.Encoding = "7bit"
+	for i := range n.fields {
+		f := &n.fields[i]
+		if len(f.name) < 10 || f.name[0]|0x20 != 'c' {
+			continue
+		}
+		name := strings.ToLower(f.name)
+		switch name {
+		case "content-type", "content-transfer-encoding", "content-disposition", "content-id":
+		default:
+			continue
+		}
+		where := r.place(s, n.part.Path, f.offset)
+		if seen[name] {
+			r.defect("ambiguous_field", severe, where, "%s stands more than once", f.name)
+			continue
+		}
+		seen[name] = true
+		switch name {
+		case "content-type":
+			typeName = r.contentType(n, r.unfoldParams(f.string(), where), where)
+		case "content-transfer-encoding":
+			r.transferEncoding(n, f.value(r, where), where)
+		case "content-disposition":
+			disposition = r.structured(r.unfoldParams(f.string(), where), where)
+		case "content-id":
+			if ids := r.ids(f.value(r, where), where); len(ids) > 0 {
+				n.part.ContentId = ids[0]
+			}
+		}
+	}
+	n.part.Disposition = oneLine(disposition.value)
+	switch name := disposition.params["filename"]; {
+	case name == "":
+		n.part.Filename = typeName
+	case typeName != "" && typeName != name:
+		r.defect("ambiguous_filename", severe, n.where, "%s here, %s in Content-Type", excerpt(name), excerpt(typeName))
+		fallthrough
+	default:
+		n.part.Filename = name
+	}
+	r.settleEncoding(n)
+}
+
+// contentType reads Content-Type (RFC 2045, 5) and returns its name parameter. Where there is no type and subtype, the
+// default counts, charset included (5.2).
+func (r *reader) contentType(n *node, value string, where place) string {
+	v := r.structured(value, where)
+	name := v.params["name"]
+	main, sub, ok := strings.Cut(v.value, "/")
+	token := sub[:tokenEnd(sub)] // as in text/plain>
+	if !ok || main == "" || token == "" || tokenEnd(main) < len(main) || token != sub {
+		r.defect("invalid_content_type", warning, where, "%s", excerpt(value))
+	}
+	if ok && main != "" && token != "" && tokenEnd(main) == len(main) {
+		n.part.Type = main + "/" + token
+	}
+	if main == "" {
+		return name
+	}
+	n.part.Params = v.params
+	n.part.Charset = strings.ToLower(v.params["charset"])
+	if !n.isMultipart() {
+		return name
+	}
+	n.boundary = boundaryOf(value, v.params["boundary"])
+	switch {
+	case n.boundary == "":
+		r.defect("missing_boundary", warning, where, "a multipart without boundary: %s", excerpt(value))
+	case len(n.boundary) > 70:
+		r.defect("ambiguous_boundary_length", severe, where, "a boundary of %d octets", len(n.boundary))
+	}
+	return name
+}
+
+// boundaryOf prefers the octets as they stand to what was decoded of them.
+func boundaryOf(value, decoded string) string {
+	l := lexer{s: value}
+	l.value()
+	for l.i < len(l.s) {
+		if p, ok := l.param(); ok && p.name == "boundary" {
+			return p.value
+		}
+	}
+	return decoded
+}
+
+// tokenEnd is how many octets of a token stand at the start of s.
+func tokenEnd(s string) int {
+	for i := range len(s) {
+		if !isToken(s[i]) {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// transferEncoding reads Content-Transfer-Encoding (RFC 2045, 6).
+func (r *reader) transferEncoding(n *node, value string, where place) {
+	name := strings.ToLower(strings.Trim(withoutComments(value), " \t;\"'"))
+	if name == "" {
+		return
+	}
+	if decoding(name) == isUnknown {
+		name = r.oneEncoding(name, where)
+	}
+	n.part.Encoding = oneLine(cut(name, 100))
+}
+
+// oneEncoding chooses one of several encodings in a field: the first that is known.
+func (r *reader) oneEncoding(name string, where place) string {
+	words := strings.FieldsFunc(name, func(c rune) bool { return strings.ContainsRune(" \t;,\"'", c) })
+	for _, w := range words {
+		if decoding(w) != isUnknown && len(words) > 1 {
+			r.defect("ambiguous_encoding", severe, where, "%s", excerpt(name))
+			return w
+		}
+	}
+	r.defect("unknown_encoding", warning, where, "%s", excerpt(name))
+	return name
+}
+
+// settleEncoding chooses the decoding. A multipart is never encoded (RFC 2045, 6.4).
+func (r *reader) settleEncoding(n *node) {
+	if n.isMultipart() && !isIdentity(n.part.Encoding) {
+		r.defect("ambiguous_multipart_encoding", severe, n.where, "a multipart in %s, read as it stands", n.part.Encoding)
+	}
+	if n.part.Type == messageType && !isIdentity(n.part.Encoding) { // RFC 2046, 5.2.1; message/global may (RFC 6532, 3.7)
+		r.defect("ambiguous_message_encoding", severe, n.where, "a message in %s, decoded", n.part.Encoding)
+	}
+}

@@ -1,0 +1,84 @@
+package parser
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+)
+
+// fit makes the result no larger than the limit: it cuts the texts, then leaves out, step by step, what matters less.
+func (r *reader) fit() {
+	limit := int(r.limits.ResultBytes)
+	over := func() int { return proto.Size(r.out) - limit }
+	if over() <= 0 {
+		return
+	}
+	r.defect("result_limit", severe, place{offset: unknownOffset}, "a result of more than %s", r.limits.ResultBytes)
+	r.defectLast()
+	root := r.out.GetParts()[0]
+	steps := []func(){
+		func() { r.cutTexts(over()) },
+		func() { eachPart(root, func(p *mailv1.Part) { dropRaw(p.Headers) }) },
+		func() { eachPart(root, func(p *mailv1.Part) { p.Headers = nil }) },
+		func() { dropRaw(r.out.Headers) },
+		func() { r.out.Headers = r.out.Headers[:min(len(r.out.Headers), 100)] },
+		func() { r.out.Report = nil },
+		func() { r.out.References, r.out.InReplyTo, r.out.Keywords = nil, nil, nil },
+		func() { r.out.Received, r.out.List = r.out.Received[:min(len(r.out.Received), 30)], nil },
+		func() { r.out.To, r.out.Cc, r.out.Bcc = first(r.out.To), first(r.out.Cc), first(r.out.Bcc) },
+		func() { r.out.From, r.out.ReplyTo = first(r.out.From), first(r.out.ReplyTo) },
+		func() { eachPart(root, func(p *mailv1.Part) { p.Params = nil }) },
+		func() { r.out.Headers = nil },
+		func() { eachPart(root, func(p *mailv1.Part) { p.Filename = cut(p.Filename, 255) }) },
+		func() { root.Parts, root.Unparsed, r.out.Attachments, r.out.Inlines = nil, true, nil, nil },
+		func() { r.out.Defects = r.out.Defects[max(len(r.out.Defects)-20, 0):] },
+	}
+	for _, step := range steps {
+		step()
+		if over() <= 0 {
+			return
+		}
+	}
+	// Only single values of an absurd size are left.
+	r.out = &mailv1.ParsedMessage{
+		Subject: cut(r.out.GetSubject(), 998), MessageId: cut(r.out.GetMessageId(), 998), Date: r.out.GetDate(),
+		Size: r.out.GetSize(), Defects: r.out.GetDefects(), TextTruncated: r.out.GetTextTruncated(),
+		Parts: []*mailv1.Part{{Path: "1", Type: cut(root.GetType(), 255), Size: root.GetSize(), RawSize: root.GetRawSize(), Unparsed: true}},
+	}
+}
+
+// defectLast makes room for the defect of the result limit where the number of defects had been reached.
+func (r *reader) defectLast() {
+	last := len(r.out.Defects) - 1
+	if r.out.Defects[last].GetKind() != "result_limit" {
+		r.out.Defects[last] = &mailv1.Defect{
+			Kind: "result_limit", Severity: severe, Offset: unknownOffset,
+			Detail: "a result of more than " + r.limits.ResultBytes.String(),
+		}
+	}
+}
+
+// cutTexts shortens HTML and text such that n octets are saved, if they have as many: the HTML first, for the text says
+// the same.
+func (r *reader) cutTexts(n int) {
+	n += 64 // a longer text has a longer length
+	r.out.TextTruncated = true
+	saved := min(n, len(r.out.Html))
+	r.out.Html = cut(r.out.Html, len(r.out.Html)-saved)
+	r.out.Text = cut(r.out.Text, max(len(r.out.Text)-(n-saved), 0))
+}
+
+func eachPart(p *mailv1.Part, visit func(*mailv1.Part)) {
+	visit(p)
+	for _, child := range p.GetParts() {
+		eachPart(child, visit)
+	}
+}
+
+func dropRaw(headers []*mailv1.Header) {
+	for _, h := range headers {
+		h.Raw = nil
+	}
+}
+
+func first(list []*mailv1.Address) []*mailv1.Address { return list[:min(len(list), 100)] }

@@ -1,0 +1,271 @@
+package parser
+
+import (
+	"bytes"
+	"strings"
+
+	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+)
+
+// field is a header field as it stands in the source.
+type field struct {
+	name   string // as written
+	raw    []byte // behind the colon, folding included, without the final line end; part of the source
+	offset int    // of the name, in the source
+	start  int    // of the value, in the source
+
+	keep     bool   // whether it is within the limits
+	text     string // raw once more, once it was asked for
+	unfolded string // what [reader.unfold] made of it
+	isDone   bool   // whether it did
+}
+
+// value is the unfolded value.
+func (f *field) value(r *reader, where place) string {
+	if !f.isDone {
+		f.unfolded, f.isDone = r.unfold(f.string(), where), true
+	}
+	return f.unfolded
+}
+
+func (f *field) string() string {
+	if f.text == "" {
+		f.text = string(f.raw)
+	}
+	return f.text
+}
+
+// section is a header section.
+type section struct {
+	fields []field
+	size   int       // of the fields' values
+	body   int       // where the body starts
+	end    delimiter // the delimiter that stood inside the section, so that there is no body
+	isCut  bool      // whether one did
+	// unended says that the content ends inside the header section.
+	unended bool
+
+	seen     bool // whether there was a field, kept or left out
+	odd      int  // the start of the line before, if that was no field, else -1
+	skipping bool // whether the last field was left out
+	extra    int  // how many fields beyond the limit were kept
+}
+
+// section reads the header section at pos. It ends at an empty line, at a delimiter, or where the text turns out not
+// to be a header section.
+func (r *reader) section(s *source, pos int, part string) section {
+	sec := section{odd: -1, fields: r.fieldBuf[:0]} // what was there was used up before the next section
+	defer func() { r.fieldBuf = sec.fields }()
+	for i := pos; ; {
+		if d, ok := s.match(i); ok {
+			d.end = i
+			sec.end, sec.isCut, sec.body = d, true, i
+			return r.noHeader(s, sec, pos, part)
+		}
+		line, next := s.line(i)
+		if len(line) == 0 {
+			sec.body = i
+			sec.unended = sec.seen
+			return r.noHeader(s, sec, pos, part)
+		}
+		text := trimEnd(line)
+		if text = bytes.TrimRight(text, "\r"); len(text) == 0 {
+			if bytes.HasPrefix(line, []byte("\r\r")) {
+				r.once("ambiguous_line_end", severe, r.place(s, part, i), "an empty line with more than one CR")
+			}
+			sec.body = next
+			return r.noHeader(s, sec, pos, part)
+		}
+		if r.headerLine(s, &sec, i, text, next, part) {
+			return sec
+		}
+		if next < 0 {
+			r.once("line_limit", severe, r.place(s, part, i), "a line of more than %s in a header section", r.limits.LineBytes)
+			next = s.skip(i + len(line))
+		}
+		i = next
+	}
+}
+
+// headerLine reads the line at i of a header section, which is not empty. next is negative where the line is longer than
+// what is seen of it. It tells whether the body starts here.
+func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next int, part string) bool {
+	folded := isSpace(line[0])
+	name, colon := fieldName(line)
+	switch {
+	case folded && sec.skipping && sec.odd < 0: // goes on with a field that is left out
+	case folded && len(sec.fields) > 0 && sec.odd < 0:
+		// obs-fold: even a line of nothing but white space continues (RFC 5322, 4.2)
+		f := &sec.fields[len(sec.fields)-1]
+		f.raw = s.slice(f.start, i+len(line))
+		sec.size += len(line)
+		sec.skipping = next < 0 || len(f.raw) > int(r.limits.HeaderBytes)
+	case colon > 0 && !folded:
+		sec.odd, sec.seen = -1, true
+		if i-s.base > maxWindow {
+			s.leave(i)
+			line = s.slice(i, i+len(line))
+		}
+		r.addField(s, sec, field{name: name, raw: line[colon+1:], offset: i, start: i + colon + 1}, part)
+		sec.skipping = sec.skipping || next < 0
+		if colon > len(name) {
+			r.defect("space_before_colon", info, r.place(s, part, i), "%q", name)
+		}
+	case !sec.seen && sec.odd < 0 && bytes.HasPrefix(line, []byte("From ")) && next > 0:
+		r.defect("mbox_from_line", info, r.place(s, part, i), "%s", excerpt(line))
+	case sec.odd >= 0 && folded && next > 0 && i-sec.odd < int(r.limits.LineBytes): // goes on with the line that is no field
+	case sec.odd >= 0 || next < 0:
+		// A second line that is no field, or one that is longer than any field: the empty line is missing.
+		if sec.body = sec.odd; sec.odd < 0 {
+			sec.body = i
+		}
+		r.defect("ambiguous_header_end", severe, r.place(s, part, sec.body), "no empty line before the body: %s", excerpt(s.text(sec.body)))
+		return true
+	default:
+		r.defect("malformed_header", warning, r.place(s, part, i), "not a header field: %s", excerpt(line))
+		sec.odd = i
+	}
+	return false
+}
+
+// maxWindow is how many octets of a header section a window on a stream holds before it makes room.
+const maxWindow = 1 << 20
+
+// addField adds a field to the section, within the limits.
+func (r *reader) addField(s *source, sec *section, f field, part string) {
+	over := true
+	switch {
+	case r.headerCount >= r.limits.HeaderCount:
+		r.once("header_count_limit", severe, r.place(s, part, f.offset), "more than %d header fields", r.limits.HeaderCount)
+	case sec.size > 4*int(r.limits.HeaderBytes):
+		r.once("header_bytes_limit", severe, r.place(s, part, f.offset), "header sections of more than %s", r.limits.HeaderBytes)
+	default:
+		over = false
+	}
+	sec.skipping = false
+	if over {
+		// The structure must not hide behind many fields.
+		if sec.skipping = !isStructural(f.name) || sec.extra == maxExtra; sec.skipping {
+			return
+		}
+		sec.extra++
+	}
+	r.headerCount++
+	sec.size += len(f.raw)
+	sec.fields = append(sec.fields, f)
+}
+
+// maxExtra is how many structural fields a part may have beyond the limit of fields.
+const maxExtra = 4
+
+// isStructural tells whether a field says how the body is to be read.
+func isStructural(name string) bool {
+	return strings.EqualFold(name, "Content-Type") || strings.EqualFold(name, "Content-Transfer-Encoding") ||
+		strings.EqualFold(name, "Content-Disposition")
+}
+
+// noHeader gives text without a single field back to the body.
+func (r *reader) noHeader(s *source, sec section, pos int, part string) section {
+	if sec.seen || sec.odd < 0 {
+		return sec
+	}
+	r.defect("ambiguous_header_end", severe, r.place(s, part, pos), "no header section: %s", excerpt(s.text(pos)))
+	sec.body = pos
+	if sec.isCut {
+		sec.end.end = s.lineEndBefore(sec.end.end, pos)
+	}
+	return sec
+}
+
+// trimEnd takes the final line end away.
+func trimEnd(b []byte) []byte {
+	n := len(b)
+	if n > 0 && b[n-1] == '\n' {
+		n--
+		for n > 0 && b[n-1] == '\r' {
+			n--
+		}
+	}
+	return b[:n]
+}
+
+// fieldName reads the name of a field: printable ASCII but the colon (RFC 5322, 2.2), white space before the colon
+// tolerated (4.5). The position of the colon is 0 where there is no name.
+func fieldName(line []byte) (string, int) {
+	colon := bytes.IndexByte(line, ':')
+	if colon <= 0 {
+		return "", 0
+	}
+	name := bytes.TrimRight(line[:colon], " \t")
+	if known, ok := commonNames[string(name)]; ok { // no new string for most fields
+		return known, colon
+	}
+	for _, c := range name {
+		if c <= ' ' || c > '~' {
+			return "", 0
+		}
+	}
+	return string(name), colon
+}
+
+// commonNames are names that nearly every mail has.
+var commonNames = func() map[string]string {
+	names := map[string]string{}
+	for _, n := range []string{
+		"Return-Path", "Received", "Delivered-To", "Authentication-Results", "DKIM-Signature", "ARC-Seal", "Date", "From", "Sender",
+		"Reply-To", "To", "Cc", "Bcc", "Subject", "Message-ID", "Message-Id", "In-Reply-To", "References", "MIME-Version", "Mime-Version",
+		"Content-Type", "Content-type", "Content-Transfer-Encoding", "Content-Disposition", "Content-ID", "Content-Description",
+		"Content-Language", "User-Agent", "X-Mailer", "X-Received", "List-Unsubscribe", "List-Id", "Auto-Submitted",
+		"Final-Recipient", "Action", "Status", "Remote-MTA", "Diagnostic-Code", "Reporting-MTA", "Arrival-Date", "Last-Attempt-Date",
+	} {
+		names[n] = n
+	}
+	return names
+}()
+
+// headers makes the decoded fields of a section, within the limits. All of them share two pieces of memory, one for the raw
+// values and one for those that need no decoding.
+func (r *reader) headers(s *source, fields []field, part string) []*mailv1.Header {
+	size, kept := 0, 0
+	for i := range fields {
+		n := len(fields[i].name) + len(fields[i].raw)
+		if r.headerBytes+n > int(r.limits.HeaderBytes) {
+			r.once("header_bytes_limit", severe, r.place(s, part, fields[i].offset), "header sections of more than %s", r.limits.HeaderBytes)
+			continue
+		}
+		r.headerBytes += n
+		size += len(fields[i].raw)
+		fields[i].keep = true
+		kept++
+	}
+	raw := make([]byte, 0, size)
+	for i := range fields {
+		if fields[i].keep {
+			raw = append(raw, fields[i].raw...)
+		}
+	}
+	text := string(raw)
+	slab := make([]mailv1.Header, kept)
+	out := make([]*mailv1.Header, 0, kept)
+	for i := range fields {
+		f := &fields[i]
+		if !f.keep {
+			continue
+		}
+		n := len(f.raw)
+		where := r.place(s, part, f.offset)
+		f.text = text[:n]
+		h := &slab[len(out)]
+		h.Name, h.Value, h.Raw = f.name, r.words(f.value(r, where), where), raw[:n:n]
+		raw, text, out = raw[n:], text[n:], append(out, h)
+	}
+	return out
+}
+
+// place is where the octet i of a source stands.
+func (r *reader) place(s *source, part string, i int) place {
+	if s.nested {
+		return place{part: part, offset: unknownOffset}
+	}
+	return place{part: part, offset: int64(i)}
+}

@@ -1,0 +1,82 @@
+package parser
+
+import (
+	"bytes"
+	"strings"
+)
+
+// unfold makes each fold one space, takes the white space around a value away and makes it valid UTF-8 (RFC 5322, 2.2.3;
+// RFC 6532). A fold inside an encoded word, where no white space may stand (RFC 2047, 2), goes.
+func (r *reader) unfold(raw string, where place) string {
+	raw = strings.Trim(r.cutField(raw, where), " \t\r\n")
+	return r.guess(r.withoutFolds(raw, where, func(out []byte, _ string) []byte {
+		out = bytes.TrimRight(out, " \t")
+		if inWord(out) {
+			return out
+		}
+		return append(out, ' ')
+	}), where)
+}
+
+// unfoldParams is unfold for values with parameters: white space in quotes is part of a parameter, of whatever length. Tabs
+// become spaces.
+func (r *reader) unfoldParams(raw string, where place) string {
+	raw = strings.TrimLeft(r.cutField(raw, where), " \t\r\n")
+	return r.guess(r.withoutFolds(raw, where, func(out []byte, space string) []byte {
+		for range len(space) - strings.Count(space, "\r") - strings.Count(space, "\n") {
+			out = append(out, ' ')
+		}
+		return out
+	}), where)
+}
+
+// cutField gives the start of a field that alone is above the limit: what is made of a value takes many times its memory.
+func (r *reader) cutField(raw string, where place) string {
+	if limit := int(r.limits.HeaderBytes); len(raw) > limit {
+		r.once("header_bytes_limit", severe, where, "a header field of more than %s", r.limits.HeaderBytes)
+		raw = raw[:limit]
+	}
+	if strings.IndexByte(raw, 0) >= 0 {
+		r.once("ambiguous_nul", severe, where, "a NUL in a header field")
+	}
+	return raw
+}
+
+// withoutFolds lets join replace each fold, which is the line end with the white space behind it.
+func (r *reader) withoutFolds(raw string, where place, join func(out []byte, space string) []byte) string {
+	if strings.IndexByte(raw, '\n') < 0 && strings.IndexByte(raw, '\r') < 0 {
+		return raw
+	}
+	out := make([]byte, 0, len(raw))
+	for len(raw) > 0 {
+		end := strings.IndexAny(raw, "\r\n")
+		if end < 0 {
+			out = append(out, raw...)
+			break
+		}
+		out = append(out, raw[:end]...)
+		rest := strings.TrimLeft(raw[end:], " \t\r\n")
+		space := raw[end : len(raw)-len(rest)]
+		out = join(out, space)
+		if strings.IndexByte(space, '\n') < 0 {
+			r.once("ambiguous_bare_cr", severe, where, "a CR without LF in a header field")
+		}
+		raw = rest
+	}
+	return string(out)
+}
+
+// inWord tells whether a text ends inside an encoded word.
+func inWord(b []byte) bool {
+	b = b[max(len(b)-maxFoldedWord, 0):]
+	i := bytes.LastIndex(b, []byte("=?"))
+	if i < 0 || bytes.HasSuffix(b, []byte("?=")) {
+		return false
+	}
+	charset, rest, ok := bytes.Cut(b[i+2:], []byte("?"))
+	return ok && len(rest) > 1 && rest[1] == '?' && bytes.IndexByte(rest[2:], '?') < 0 &&
+		bytes.IndexByte(charset, ' ') < 0 && bytes.IndexByte(rest, ' ') < 0
+}
+
+// maxFoldedWord is how far back the start of an encoded word is looked for; it may have 75 octets (RFC 2047, 2).
+const maxFoldedWord = 500
