@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"strings"
+
+	"github.com/emersion/go-smtp"
+
+	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/smtpreply"
+)
+
+// maxEnvelopeID is the longest ENVID, decoded. (RFC 3461, section 4.4.)
+const maxEnvelopeID = 100
+
+var errLongEnvelopeID = smtpreply.New(501, "5.5.4", "ENVID is longer than 100 characters")
+
+// dsnReturn is the RET parameter. (RFC 3461, section 4.3.)
+func dsnReturn(r smtp.DSNReturn) mailv1.DsnReturn {
+	switch r {
+	case smtp.DSNReturnFull:
+		return mailv1.DsnReturn_DSN_RETURN_FULL
+	case smtp.DSNReturnHeaders:
+		return mailv1.DsnReturn_DSN_RETURN_HEADERS
+	}
+	return mailv1.DsnReturn_DSN_RETURN_UNSPECIFIED
+}
+
+var dsnConditions = map[smtp.DSNNotify]mailv1.DsnNotify{
+	smtp.DSNNotifyNever:   mailv1.DsnNotify_DSN_NOTIFY_NEVER,
+	smtp.DSNNotifySuccess: mailv1.DsnNotify_DSN_NOTIFY_SUCCESS,
+	smtp.DSNNotifyFailure: mailv1.DsnNotify_DSN_NOTIFY_FAILURE,
+	smtp.DSNNotifyDelayed: mailv1.DsnNotify_DSN_NOTIFY_DELAY,
+}
+
+// recipient is a forward-path with the NOTIFY and ORCPT parameters. (RFC 3461, sections 4.1 and 4.2.)
+func recipient(address string, opts *smtp.RcptOptions) *mailv1.Recipient {
+	r := &mailv1.Recipient{Address: address}
+	for _, condition := range opts.Notify {
+		r.Notify = append(r.Notify, dsnConditions[condition])
+	}
+	if opts.OriginalRecipient != "" {
+		r.OriginalRecipient = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + strings.ToValidUTF8(opts.OriginalRecipient, "?")
+	}
+	return r
+}

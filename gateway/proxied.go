@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"bytes"
+	"net"
+)
+
+// whole is a balancer's connection whose first read has all of a version 1 PROXY header, though it came in several packets:
+// go-proxyproto takes one that is not there at once for an attack. The deadline of the header bounds the wait.
+type whole struct {
+	net.Conn
+	read bool
+}
+
+// signature begins a PROXY header of version 1, and maxHeader is how many octets one has at most.
+const (
+	signature = "PROXY "
+	maxHeader = 107
+)
+
+// Read implements net.Conn.
+func (w *whole) Read(p []byte) (int, error) {
+	if w.read {
+		return w.Conn.Read(p)
+	}
+	w.read = true
+	n, err := w.Conn.Read(p)
+	for err == nil && n < len(p) && part(p[:n]) {
+		var more int
+		more, err = w.Conn.Read(p[n:])
+		n += more
+	}
+	return n, err
+}
+
+// CloseWrite lets the session's end linger.
+func (w *whole) CloseWrite() error {
+	if half, ok := w.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+// part tells whether a version 1 header has begun and not ended.
+func part(b []byte) bool {
+	n := min(len(b), len(signature))
+	return string(b[:n]) == signature[:n] && len(b) < maxHeader && !bytes.Contains(b, []byte("\n"))
+}
