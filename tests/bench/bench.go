@@ -1,0 +1,183 @@
+// Package bench measures: this pipeline over a matrix of cases ([Matrix]), and this pipeline, other servers and the machine's
+// floors in turn ([Peers]). Every measurement has fresh processes and a warm-up, and is made several times in rounds over all
+// cases, so that what drifts on the machine hits all of them. See docs/performance.md.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/rohrpost/rohrpost/tests/load/machine"
+	"github.com/rohrpost/rohrpost/tests/load/peers"
+	"github.com/rohrpost/rohrpost/tests/load/report"
+)
+
+// Options say how it is measured.
+type Options struct {
+	Rohrpost string         // the program that is measured
+	Rohrload string         // the program that makes the load
+	Rounds   int            // how often each case is measured
+	Full     bool           // the whole matrix
+	Only     *regexp.Regexp // cases, as "group name system"; nil means all
+	Log      io.Writer      // gets the progress
+	Title    string
+	Command  string
+
+	base string // folder of the database server
+}
+
+// load is what a generator does in a case.
+type load struct {
+	sessions   int
+	perSession int // 0 keeps sessions
+	size       int // octets of a message
+	startTLS   bool
+	ramp       time.Duration
+	warmFor    time.Duration
+	duration   time.Duration // after the warm-up; where it is 0, messages count
+	warmUp     int64
+	messages   int64
+}
+
+// entry is a case to measure.
+type entry struct {
+	group, name, system string
+	start               peers.Start
+	load                load
+	next                bool                                                              // a sink takes what is delivered, and the time runs until it has all
+	takes               time.Duration                                                     // estimate of one measurement
+	value               func(ctx context.Context, dir string) (map[string]float64, error) // in place of start: a floor without a server
+}
+
+func (e *entry) title() string { return e.group + " " + e.name + " " + e.system }
+
+// run measures entries in rounds.
+func run(ctx context.Context, o Options, entries []entry) (*report.Report, error) {
+	r := &report.Report{Title: o.Title, Command: o.Command, Environment: machine.Describe()}
+	var chosen []entry
+	var estimate time.Duration
+	for _, e := range entries {
+		if o.Only == nil || o.Only.MatchString(e.title()) {
+			chosen = append(chosen, e)
+			estimate += e.takes * time.Duration(o.Rounds)
+			r.Cases = append(r.Cases, report.Case{Group: e.group, Name: e.name, System: e.system})
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, errors.New("bench: no case has such a name")
+	}
+	var err error
+	if o.base, err = tempDir(); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(o.base) //nolint:errcheck // below the system's folder for such
+	bound := estimate*3/2 + time.Minute
+	_, _ = fmt.Fprintf(o.Log, "%d cases × %d rounds: about %s, at most %s\n", len(chosen), o.Rounds, estimate.Round(time.Minute), bound.Round(time.Minute))
+	end := time.Now().Add(bound)
+	for round := 1; round <= o.Rounds; round++ {
+		for i := range chosen {
+			if ctx.Err() != nil || time.Now().After(end) {
+				return finish(ctx, o, r)
+			}
+			begun := time.Now()
+			result := measure(ctx, o, &chosen[i], round)
+			if ctx.Err() != nil {
+				return finish(ctx, o, r) // it was cut short
+			}
+			r.Cases[i].Runs = append(r.Cases[i].Runs, result)
+			_, _ = fmt.Fprintf(o.Log, "round %d, %d of %d, %4.1f s: %s: %s\n",
+				round, i+1, len(chosen), time.Since(begun).Seconds(), chosen[i].title(), words(&result))
+		}
+	}
+	return finish(ctx, o, r)
+}
+
+// finish leaves out cases that the time did not suffice for, and says so.
+func finish(ctx context.Context, o Options, r *report.Report) (*report.Report, error) {
+	measured := r.Cases[:0]
+	for _, c := range r.Cases {
+		if len(c.Runs) > 0 {
+			measured = append(measured, c)
+		} else {
+			_, _ = fmt.Fprintf(o.Log, "not measured, the time is over: %s %s %s\n", c.Group, c.Name, c.System)
+		}
+	}
+	r.Cases = measured
+	return r, ctx.Err()
+}
+
+// words tell a result in a line.
+func words(r *report.Run) string {
+	switch {
+	case r.Failed != "":
+		return "FAILED: " + r.Failed
+	case len(r.Gens) == 0:
+		return fmt.Sprintf("%.0f/s", r.Values["value"])
+	}
+	text := fmt.Sprintf("%.0f accepted/s", report.Rate(r))
+	if r.Whole > 0 {
+		text += fmt.Sprintf(", %.0f/s the whole way", report.WholeRate(r))
+	}
+	for _, reason := range r.Usage.Contaminated {
+		text += "; CONTAMINATED: " + reason
+	}
+	return text
+}
+
+// tempDir makes a folder that the users of Postgres and Postfix can enter.
+func tempDir() (string, error) {
+	dir, err := os.MkdirTemp("", "rohrload-bench-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // see above
+	}
+	return dir, err
+}
+
+// measure makes one measurement. What goes wrong becomes part of the result, since one case must not end the others.
+func measure(ctx context.Context, o Options, e *entry, round int) report.Run {
+	result := report.Run{Number: round}
+	limit := 3*e.takes + 30*time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	dir, err := tempDir()
+	if err == nil {
+		defer os.RemoveAll(dir) //nolint:errcheck // below the system's folder for such
+	}
+	if err == nil && e.value != nil {
+		result.Values, err = e.value(ctx, dir)
+	} else if err == nil {
+		m := &measurement{options: o, entry: e, dir: dir, result: &result}
+		err = m.run(ctx)
+	}
+	if err != nil {
+		result.Failed = err.Error()
+	}
+	return result
+}
+
+// Write writes a report into a folder: NAME.json, NAME.html and NAME.md.
+func Write(r *report.Report, dir, name string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for everybody to read
+		return fmt.Errorf("bench: %w", err)
+	}
+	if err := r.Write(filepath.Join(dir, name+".json")); err != nil {
+		return err
+	}
+	for ext, form := range map[string]func(io.Writer) error{".html": r.HTML, ".md": r.Markdown} {
+		file, err := os.Create(filepath.Join(dir, name+ext)) //nolint:gosec // the caller names the folder
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		err = errors.Join(form(file), file.Close())
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rohrpost/rohrpost/tests/load/peers"
+	"github.com/rohrpost/rohrpost/tests/load/report"
+	"github.com/rohrpost/rohrpost/tests/load/stack"
+)
+
+// floorTime is how long a floor is measured in each round.
+const floorTime = 3 * time.Second
+
+// floors are what the machine can do at most of the parts that every message needs.
+func floors(o Options) []entry {
+	const group = "floors of the machine"
+	all := []entry{{
+		group: group, name: "fsync of a new file of 4 KiB, and of its folder", system: "floor: disk", takes: floorTime, value: fsyncs(true),
+	}, {
+		group: group, name: "fsync of 4 KiB appended", system: "floor: disk", takes: floorTime, value: fsyncs(false),
+	}}
+	for _, batch := range []int{1, 8, 32, 128, 0} {
+		name := fmt.Sprintf("COPY of the spool's rows, 4 KiB, %d in a transaction", batch)
+		if batch == 0 {
+			name = "COPY of the spool's rows, 4 KiB, mean batch of the spool under load"
+		}
+		all = append(all, entry{
+			group: group, name: name, system: "floor: Postgres", takes: floorTime + 8*time.Second,
+			value: func(ctx context.Context, dir string) (map[string]float64, error) { return copyRows(ctx, o, dir, batch) },
+		})
+	}
+	return all
+}
+
+// fsyncs tells how many small writes a second are durable one after another.
+func fsyncs(anew bool) func(context.Context, string) (map[string]float64, error) {
+	return func(ctx context.Context, dir string) (map[string]float64, error) {
+		content := make([]byte, 4<<10)
+		folder, err := os.Open(dir) //nolint:gosec // a folder of our own
+		if err != nil {
+			return nil, err
+		}
+		defer folder.Close()
+		path := filepath.Join(dir, "0")
+		n, begun := 0, time.Now()
+		for ; time.Since(begun) < floorTime && ctx.Err() == nil; n++ {
+			if anew {
+				path = filepath.Join(dir, strconv.Itoa(n))
+			}
+			if err := writeSynced(path, content); err != nil {
+				return nil, err
+			}
+			if anew {
+				if err := folder.Sync(); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return map[string]float64{"value": float64(n) / time.Since(begun).Seconds()}, nil
+	}
+}
+
+func writeSynced(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // a folder of our own
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Write(content); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// copyRows tells how many rows a second a plain loop of COPY transactions writes over one connection: rows as the spool wrote
+// them, taken from it after a short load. With batch 0 each transaction has as many as the spool's had.
+func copyRows(ctx context.Context, o Options, dir string, batch int) (_ map[string]float64, err error) {
+	how := stack.Options{Rohrpost: o.Rohrpost, Rohrload: o.Rohrload, Dir: dir, Hold: true}
+	pg, err := stack.Postgres(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if stopErr := pg.Stop(context.WithoutCancel(ctx)); err == nil {
+			err = stopErr
+		}
+	}()
+	s, err := stack.Start(ctx, pg, how)
+	if err != nil {
+		return nil, err
+	}
+	m := &measurement{options: o, dir: dir, entry: &entry{}, server: &peers.Server{SMTP: s.SMTP}}
+	m.result = &report.Run{}
+	_, _, err = m.generate(ctx, load{sessions: 50, perSession: 10, size: 4 << 10, warmFor: time.Second, duration: 2 * time.Second})
+	mean := 0.0
+	if err == nil {
+		mean, err = s.Batch(ctx)
+	}
+	if _, stopErr := s.Stop(context.WithoutCancel(ctx)); err == nil {
+		err = stopErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]float64{}
+	if batch == 0 {
+		batch = max(1, int(mean+0.5))
+		values["batch"] = mean
+	}
+	values["value"], err = copyLoop(ctx, s.Database(), batch)
+	return values, err
+}
+
+// copyLoop copies rows of the spool's table into one like it, with new ids, until the time is over.
+func copyLoop(ctx context.Context, url string, batch int) (float64, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // everything is committed
+	if _, err := conn.Exec(ctx, "CREATE TABLE floor (LIKE message INCLUDING ALL)"); err != nil {
+		return 0, err
+	}
+	columns, samples, err := sampleRows(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	n, begun := 0, time.Now()
+	for time.Since(begun) < floorTime {
+		rows := make([][]any, batch)
+		for i := range rows {
+			row := append([]any(nil), samples[(n+i)%len(samples)]...)
+			id, err := uuid.NewV7()
+			if err != nil {
+				return 0, err
+			}
+			row[0] = [16]byte(id)
+			rows[i] = row
+		}
+		if _, err := conn.CopyFrom(ctx, pgx.Identifier{"floor"}, columns, pgx.CopyFromRows(rows)); err != nil {
+			return 0, err
+		}
+		n += batch
+	}
+	return float64(n) / time.Since(begun).Seconds(), nil
+}
+
+// sampleRows reads rows that the spool wrote, the id first.
+func sampleRows(ctx context.Context, conn *pgx.Conn) (columns []string, samples [][]any, err error) {
+	rows, err := conn.Query(ctx, "SELECT * FROM message LIMIT 256")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for _, field := range rows.FieldDescriptions() {
+		columns = append(columns, field.Name)
+	}
+	for rows.Next() {
+		values, err := rows.Values()
+		if err != nil {
+			return nil, nil, err
+		}
+		samples = append(samples, values)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, nil, err
+	}
+	if len(samples) == 0 || columns[0] != "id" {
+		return nil, nil, fmt.Errorf("the spool's table has %d rows, its first column is %q", len(samples), columns[0])
+	}
+	return columns, samples, nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rohrpost/rohrpost/tests/load/gen"
+	"github.com/rohrpost/rohrpost/tests/load/ledger"
+	"github.com/rohrpost/rohrpost/tests/load/machine"
+	"github.com/rohrpost/rohrpost/tests/load/mail"
+	"github.com/rohrpost/rohrpost/tests/load/report"
+	"github.com/rohrpost/rohrpost/tests/load/sink"
+)
+
+type genCommand struct {
+	Target      string `arg:"" help:"Server, host:port. On loopback or in a private network unless --allow-public."`
+	AllowPublic bool   `help:"Allow any target. Load on servers of others is an attack."`
+	LMTP        bool   `name:"lmtp" help:"Speak LMTP."`
+
+	Sessions   int           `short:"c" default:"10" help:"Sessions at once; with --rate the most at once."`
+	Rate       float64       `help:"Sessions started each second, however long those before take; times count from when each was to start."`
+	PerSession int           `default:"0" help:"Messages in each session; 0 keeps sessions."`
+	Messages   int64         `short:"n" help:"Messages that count; 0 means until --duration."`
+	WarmUp     int64         `help:"Messages before those that count."`
+	WarmFor    time.Duration `help:"How long the warm-up lasts at least."`
+	Duration   time.Duration `short:"d" help:"How long to send after the warm-up; 0 means until --messages."`
+	Grace      time.Duration `default:"10s" help:"Longest wait for sessions under way when the time is over; those still open then are cut off."`
+	Ramp       time.Duration `help:"Time over which the first sessions are opened."`
+	Think      time.Duration `help:"Wait in each session before each message but its first."`
+	SlowShare  float64       `help:"Share of sessions that write content slowly, 0 to 1."`
+	SlowRate   int           `default:"1000" help:"How slowly, in octets each second."`
+	Timeout    time.Duration `default:"1m" help:"Longest wait for a reply; for that to content ten times that."`
+
+	Size       []int    `default:"4096" help:"Octets of messages; several are taken in turn."`
+	Mix        string   `type:"existingdir" help:"Folder of real mail to send in place of made-up messages."`
+	Sender     string   `default:"load@a.example" help:"Sender's address."`
+	Domain     []string `default:"b.example" help:"Domains of recipients, taken in turn."`
+	Users      int      `default:"100" help:"Recipients in each domain: user0, user1 …"`
+	Recipients int      `default:"1" help:"Recipients of each message."`
+
+	TLS        string `name:"tls" enum:",starttls,implicit" default:"" help:"starttls or implicit; any certificate is taken."`
+	User       string `help:"User for AUTH PLAIN."`
+	Password   string `env:"ROHRLOAD_PASSWORD" help:"Password for AUTH PLAIN."`
+	Pipelining bool   `help:"Send MAIL, RCPT and DATA in one write."`
+	Chunk      int    `help:"Send content by BDAT in chunks of so many octets."`
+	Sources    int    `default:"1" help:"Loopback addresses to connect from; more are taken by themselves where ports run short."`
+
+	Ledger string        `help:"File that gets a line of JSON for each message attempted."`
+	Sink   string        `placeholder:"ADDR" help:"Run a sink in this process, at host:port, and wait for what was accepted."`
+	Settle time.Duration `default:"1m" help:"With --sink: longest wait after the last message."`
+	output
+}
+
+// output is where results go.
+type output struct {
+	Group  string `default:"load" help:"Group of the case, for the report."`
+	Name   string `default:"load" help:"Name of the case: results of the same name and run become one in the report."`
+	System string `default:"target" help:"What is measured, for the report."`
+	Run    int    `default:"1" help:"Number of this run of the case."`
+	Out    string `short:"o" help:"File for the result as JSON."`
+	Quiet  bool   `short:"q" help:"No progress and no table."`
+}
+
+// Run makes the load.
+func (c *genCommand) Run(ctx context.Context) error {
+	cfg, done, err := c.config()
+	if err != nil {
+		return err
+	}
+	defer done()
+	var s *sink.Sink
+	if c.Sink != "" {
+		if s, err = sink.Start(ctx, sink.Config{SMTP: c.Sink}); err != nil {
+			return err
+		}
+		defer s.Close() //nolint:errcheck // what it had to say is in its statistics
+	}
+	watch, err := machine.Start(nil, "generator")
+	if err != nil {
+		return err
+	}
+	res, err := gen.Run(ctx, cfg)
+	if err != nil {
+		_, _ = watch.Stop() // there is nothing to tell
+		return err
+	}
+	run := report.Run{Number: c.output.Run, Gens: []*gen.Result{res}}
+	if s != nil {
+		settle, cancel := context.WithTimeout(ctx, c.Settle)
+		_ = s.Wait(settle, res.Recipients) // what is missing then is reported as such
+		cancel()
+		stats := s.Stats()
+		run.Sinks = []*sink.Stats{&stats}
+		run.Whole = stats.Last.Sub(res.First).Seconds()
+	}
+	usage, err := watch.Stop()
+	if err != nil {
+		return err
+	}
+	run.Usage = &usage
+	return c.finish(run)
+}
+
+// config puts the flags together. done closes what was opened.
+func (c *genCommand) config() (cfg gen.Config, done func(), err error) {
+	done = func() {}
+	cfg = gen.Config{
+		Target: c.Target, AllowPublic: c.AllowPublic, LMTP: c.LMTP, Sessions: c.Sessions, Rate: c.Rate, PerSession: c.PerSession,
+		Messages: c.Messages, WarmUp: c.WarmUp, WarmFor: c.WarmFor, Duration: c.Duration, Ramp: c.Ramp, Think: c.Think, SlowShare: c.SlowShare,
+		SlowRate: c.SlowRate, Timeout: c.Timeout, Grace: c.Grace, Sender: c.Sender, Domains: c.Domain, Users: c.Users, Recipients: c.Recipients,
+		TLS: gen.TLS(c.TLS), Username: c.User, Password: c.Password, Pipelining: c.Pipelining, Chunk: c.Chunk, Sources: c.Sources,
+	}
+	for _, size := range c.Size {
+		cfg.Mails = append(cfg.Mails, mail.Sized(size))
+	}
+	if c.Mix != "" {
+		if cfg.Mails, err = mail.Folder(c.Mix); err != nil {
+			return cfg, done, err
+		}
+	}
+	if !c.Quiet {
+		cfg.Progress = progress
+	}
+	if c.Ledger != "" {
+		l, err := ledger.Open(c.Ledger)
+		if err != nil {
+			return cfg, done, err
+		}
+		cfg.Ledger, done = l, func() { _ = l.Close() } // every line is written already
+	}
+	return cfg, done, nil
+}
+
+func progress(p gen.Progress) {
+	total := ""
+	if p.Total > 0 {
+		total = fmt.Sprintf(" of %d", p.Total)
+	}
+	fmt.Fprintf(os.Stderr, "%4.0f s: %d sessions, %d%s accepted, %d errors\n", p.Since.Seconds(), p.Open, p.Accepted, total, p.Errors)
+}
+
+// finish writes a run as a report of one case.
+func (o *output) finish(run report.Run) error {
+	r := &report.Report{
+		Title: "rohrload", Command: commandLine(), Environment: machine.Describe(),
+		Cases: []report.Case{{Group: o.Group, Name: o.Name, System: o.System, Runs: []report.Run{run}}},
+	}
+	if !o.Quiet {
+		if err := r.Table(os.Stdout); err != nil {
+			return err
+		}
+	}
+	if o.Out != "" {
+		if err := r.Write(o.Out); err != nil {
+			return err
+		}
+	}
+	if missing, twice, broken := report.Lost(&run); missing+twice+broken > 0 {
+		return fmt.Errorf("%w: %d missing, %d doubled, %d broken", errFound, missing, twice, broken)
+	}
+	return nil
+}

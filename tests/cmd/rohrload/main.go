@@ -1,0 +1,44 @@
+// Command rohrload makes load on mail servers, takes mail as a next hop does, and reports what was measured. See
+// docs/performance.md for the method.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+type commands struct {
+	Gen     genCommand     `cmd:"" help:"Make load: SMTP or LMTP sessions, every reply checked."`
+	Sink    sinkCommand    `cmd:"" help:"Take mail by SMTP, LMTP or HTTP, and misbehave as a script says."`
+	Report  reportCommand  `cmd:"" help:"Put results together and show them as a table, as a page with charts, or as Markdown."`
+	Bench   benchCommand   `cmd:"" help:"Measure this pipeline: what make bench runs."`
+	Peers   peersCommand   `cmd:"" help:"Measure this pipeline, others and the machine's floors in turn: what make bench-peers runs."`
+	Discard discardCommand `cmd:"" hidden:"" help:"A spool that acknowledges and stores nothing, to measure a gateway alone."`
+	Floor   floorCommand   `cmd:"" hidden:"" help:"The bare SMTP library with a backend that throws everything away."`
+}
+
+func main() {
+	// The first signal lets what is under way end and be reported, the second ends the program.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	var c commands
+	command := kong.Parse(&c, kong.Name("rohrload"),
+		kong.Description("Load for mail servers, and the sink behind them: figures and lost mail, proven by ids and hashes."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.BindTo(ctx, (*context.Context)(nil)))
+	if err := command.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "rohrload:", err)
+		if errors.Is(err, errFound) {
+			os.Exit(1)
+		}
+		os.Exit(2)
+	}
+}
+
+// errFound means that the program worked and found mail that was lost, doubled or broken.
+var errFound = errors.New("mail is missing, doubled or broken")
