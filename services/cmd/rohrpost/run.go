@@ -28,6 +28,7 @@ func (c *serviceCommand) Run(ctx context.Context, kctx *kong.Context) error {
 	if err != nil {
 		return err
 	}
+	process.PaceGC()
 	return services.Run(ctx, services.NewEnv(cfg, buildVersion()), cfg, kctx.Selected().Name)
 }
 
@@ -98,6 +99,7 @@ type upCommand struct {
 
 // Run runs the pipeline until Ctrl-C.
 func (c *upCommand) Run(ctx context.Context, std *cli.IO) error {
+	process.PaceGC()
 	cfg, err := c.load()
 	if err != nil {
 		return err

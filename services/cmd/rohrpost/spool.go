@@ -29,6 +29,7 @@ func (c *spoolRun) Run(ctx context.Context) error {
 	if _, err := databaseOf(cfg, ""); err != nil {
 		return err
 	}
+	process.PaceGC()
 	return services.Run(ctx, services.NewEnv(cfg, buildVersion()), cfg, process.Spool)
 }
 

@@ -1,0 +1,56 @@
+package process
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+func TestGCPercent(t *testing.T) {
+	for live, want := range map[uint64]int{0: 400, 4 << 20: 400, 16 << 20: 400, 32 << 20: 200, 64 << 20: 100, 1 << 30: 100} {
+		if got := gcPercent(live); got != want {
+			t.Errorf("%d MiB alive: %d %%, want %d %%", live>>20, got, want)
+		}
+	}
+}
+
+// A heap that has grown may double only, and one that has shrunk again may grow by more.
+func TestPaceGC(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := debug.SetGCPercent(goPercent)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	PaceGC()
+	big := make([]byte, 2*headroom)
+	waitForPercent(t, goPercent)
+	runtime.KeepAlive(big)
+	waitForPercent(t, calmPercent)
+}
+
+// waitForPercent collects until the percentage is in force.
+func waitForPercent(t *testing.T, want uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); percentNow() != want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d %%, want %d %%", percentNow(), want)
+		}
+		runtime.GC()
+	}
+}
+
+func percentNow() uint64 {
+	now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(now)
+	return now[0].Value.Uint64()
+}
+
+func TestGOGCWins(t *testing.T) {
+	t.Setenv("GOGC", "50")
+	before := debug.SetGCPercent(50)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	PaceGC()
+	if now := percentNow(); now != 50 {
+		t.Errorf("%d %%, want GOGC's 50 %%", now)
+	}
+}
