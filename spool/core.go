@@ -32,6 +32,7 @@ type core struct {
 	// judgingOctets is the content of those.
 	judgingOctets int64
 	recent        recentHashes
+	fresh         *fresh
 	ended         recentIDs
 	commands      map[int64]bool       // that are being executed
 	orders        map[ID][]Command     // for the messages that are just being loaded
@@ -50,7 +51,7 @@ type core struct {
 
 func newCore(cfg Config, spool string, inc Incarnation, seed [32]byte) *core {
 	c := &core{
-		cfg: cfg, spool: spool,
+		cfg: cfg, spool: spool, fresh: newFresh(int64(cfg.Memory)),
 		// A cipher with a secret seed: tokens can't be guessed.
 		rng: rand.New(rand.NewChaCha8(seed)), //nolint:gosec // ChaCha8 is seeded by crypto/rand and made for this
 	}

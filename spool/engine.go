@@ -252,15 +252,26 @@ func (s *Spool) ReadContent(ctx context.Context, token []byte, offset, length in
 	if offset > row.Size {
 		return ErrPastEnd
 	}
-	if row.Content == nil {
-		return s.store.ReadContent(ctx, row.ID, offset, length, w)
+	end := row.Size
+	if length > 0 && length < end-offset {
+		end = offset + length
 	}
-	content := row.Content[offset:]
-	if length > 0 {
-		content = content[:min(length, int64(len(content)))]
+	if row.Content != nil {
+		_, err := w.Write(row.Content[offset:end])
+		return err
 	}
-	_, err := w.Write(content)
-	return err
+	for offset < end {
+		data := s.core.fresh.at(row.ID, offset)
+		if len(data) == 0 {
+			return s.store.ReadContent(ctx, row.ID, offset, end-offset, w)
+		}
+		n, err := w.Write(data[:min(int64(len(data)), end-offset)])
+		if err != nil {
+			return err
+		}
+		offset += int64(n)
+	}
+	return nil
 }
 
 // Live tells what only this process knows of a message that it holds; false where it does not.

@@ -2,7 +2,9 @@ package spool_test
 
 import (
 	"errors"
+	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/rohrpost/rohrpost/proto/bytesize"
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
 	"github.com/rohrpost/rohrpost/spool"
+	"github.com/rohrpost/rohrpost/spool/spooltest"
 )
 
 const (
@@ -198,26 +202,14 @@ func TestPartialSuccess(t *testing.T) {
 
 func TestLargeContentGoesByUpload(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
-		sub := submission("ann@x.example")
-		sub.Content = nil
-		up, err := r.spool.NewUpload(sub.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		piece := []byte(strings.Repeat("0123456789abcde\n", 4096))
-		for range 50 {
-			if err := up.Write(r.t.Context(), piece); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sub.Upload = up
+		sub, piece := r.upload(50)
 		r.accept(sub)
 		if got := r.store.Content(sub.ID); string(got) != strings.Repeat(string(piece), 50) {
 			t.Errorf("content of %d octets differs", len(got))
 		}
 		p := r.join(spool.StageParser, "p", 1, nil)
 		job := p.only()
-		if job.Content != nil || job.Size != up.Size() {
+		if job.Content != nil || job.Size != sub.Upload.Size() {
 			t.Errorf("job with %d octets inline, size %d", len(job.Content), job.Size)
 		}
 		var b strings.Builder
@@ -231,6 +223,58 @@ func TestLargeContentGoesByUpload(t *testing.T) {
 			t.Error("anyone may read")
 		}
 	})
+}
+
+// upload begins a message of n pieces of 64 KiB, which is not submitted yet.
+func (r *rig) upload(n int) (sub spool.Submission, piece []byte) {
+	r.t.Helper()
+	sub = submission("ann@x.example")
+	sub.Content = nil
+	up, err := r.spool.NewUpload(sub.ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	piece = []byte(strings.Repeat("0123456789abcde\n", 4096))
+	for range n {
+		if err := up.Write(r.t.Context(), piece); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	sub.Upload = up
+	return sub, piece
+}
+
+// What came in lately is read from memory; what has left it, from the store.
+func TestLateContentComesFromMemory(t *testing.T) {
+	small := func(cfg *spool.Config) { cfg.Memory = 2 * bytesize.MiB } // a quarter: two chunks
+	for pieces, fromStore := range map[int]bool{7: false, 20: true} {
+		bubble(t, small, func(r *rig) {
+			sub, piece := r.upload(pieces)
+			r.accept(sub)
+			var reads atomic.Int32
+			r.store.SetFaults(spooltest.Faults{Call: func(method string) error {
+				if method == "ReadContent" {
+					reads.Add(1)
+				}
+				return nil
+			}})
+			p := r.join(spool.StageParser, "p", 1, nil)
+			job := p.only()
+			for _, part := range []struct{ offset, length int64 }{{0, 0}, {5, 3}, {1, math.MaxInt64}, {300 << 10, 100 << 10}, {job.Size, 0}} {
+				want := strings.Repeat(string(piece), pieces)[part.offset:]
+				if part.length > 0 {
+					want = want[:min(part.length, int64(len(want)))]
+				}
+				var b strings.Builder
+				if err := r.spool.ReadContent(r.t.Context(), job.Token, part.offset, part.length, &b); err != nil || b.String() != want {
+					t.Errorf("%d octets from %d of %d pieces: %d octets came that differ, or %v", part.length, part.offset, pieces, b.Len(), err)
+				}
+			}
+			if got := reads.Load() > 0; got != fromStore {
+				t.Errorf("%d pieces: read from the store %d times", pieces, reads.Load())
+			}
+		})
+	}
 }
 
 // A message whose sender wants it later is parsed and filtered at once, and sent then; its age counts from there. Nobody can

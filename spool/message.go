@@ -227,6 +227,7 @@ func (c *core) forget(m *message) {
 	}
 	delete(c.messages, m.row.ID)
 	c.bytes -= m.cost
+	c.fresh.drop(m.row.ID)
 }
 
 // halt stops everything that is under way for a message.

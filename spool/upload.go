@@ -62,6 +62,9 @@ func (u *Upload) Write(ctx context.Context, p []byte) error {
 				return err
 			}
 		}
+		if u.buf == nil {
+			u.buf = make([]byte, 0, chunkSize)
+		}
 		n := min(len(p), chunkSize-len(u.buf))
 		u.buf = append(u.buf, p[:n]...)
 		u.size += int64(n)
@@ -142,6 +145,7 @@ func (u *Upload) settled(err error) {
 func (u *Upload) chunk() Chunk {
 	c := Chunk{Message: u.id, Seq: u.seq, Offset: u.size - int64(len(u.buf)), Data: u.buf}
 	u.seq++
+	u.spool.core.fresh.add(c)
 	return c
 }
 
@@ -173,6 +177,7 @@ func (u *Upload) Abort() {
 	defer u.mu.Unlock()
 	u.done = true
 	u.buf = nil
+	u.spool.core.fresh.drop(u.id)
 }
 
 // submit hands the message over once all chunks but the last are durable; the last comes with the message's row.
