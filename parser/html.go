@@ -33,7 +33,7 @@ type htmlText struct {
 func (w *htmlText) text(s string) {
 	s = html.UnescapeString(s)
 	for len(s) > 0 {
-		i := strings.IndexAny(s, " \t\r\n\u00a0")
+		i := strings.IndexAny(s, htmlSpace+"\u00a0")
 		if i != 0 {
 			word := s
 			if i > 0 {
@@ -48,35 +48,40 @@ func (w *htmlText) text(s string) {
 			continue
 		}
 		w.space = true
-		s = strings.TrimLeft(s, " \t\r\n\u00a0")
+		s = strings.TrimLeft(s, htmlSpace+"\u00a0")
 	}
 }
 
-// tag reads the tag at the start of s and returns what follows. A "<" that starts none is text.
+// tag reads the tag at the start of s and returns what follows. A "<" that starts none is text. It ends where a browser's
+// tokenizer ends it (WHATWG HTML, 13.2.5), so that nothing is hidden here that people see there.
 func (w *htmlText) tag(s string) string {
-	if strings.HasPrefix(s, "<!--") {
-		if _, after, ok := strings.Cut(s[4:], "-->"); ok {
-			return after
-		}
-		return ""
-	}
-	if len(s) < 2 || !isLetter(s[1]) && s[1] != '/' && s[1] != '!' && s[1] != '?' {
+	switch {
+	case strings.HasPrefix(s, "<!--"):
+		return s[commentLength(s):]
+	case len(s) > 1 && (s[1] == '!' || s[1] == '?') || len(s) > 2 && s[1] == '/' && !isLetter(s[2]): // a bogus comment
+		_, after, _ := strings.Cut(s, ">")
+		return after
+	case len(s) < 2 || s == "</" || s[1] != '/' && !isLetter(s[1]):
 		w.text("&lt;")
 		return s[1:]
 	}
-	end := strings.IndexByte(s, '>')
-	if end < 0 {
-		return ""
-	}
-	name := strings.ToLower(strings.TrimLeft(s[1:end], "/"))
-	if i := strings.IndexFunc(name, func(r rune) bool { return r > 'z' || !isLetter(byte(r)) && (r < '0' || r > '9') }); i >= 0 {
-		name = name[:i]
-	}
-	after := s[end+1:]
+	name, closing := tagName(s[1:])
+	after := s[tagLength(s):]
 	switch name {
-	case "script", "style", "head", "title", "template":
-		if s[1] != '/' && s[end-1] != '/' && !w.unended[name] {
-			return w.skip(after, name)
+	case "script", "style", "title", "template", "iframe", "noembed", "noframes":
+		if !closing {
+			_, after = w.element(after, name)
+		}
+	case "textarea", "xmp": // no tags in there
+		if !closing {
+			var inside string
+			inside, after = w.element(after, name)
+			w.text(inside)
+		}
+	case "plaintext":
+		if !closing {
+			w.text(after)
+			return ""
 		}
 	case "br":
 		w.line(1)
@@ -106,27 +111,3 @@ func (w *htmlText) line(n int) {
 	}
 	w.space = false
 }
-
-// skip passes over everything up to the end of an element. Without one, nothing is passed over, so that a lone tag hides
-// nothing.
-func (w *htmlText) skip(s, name string) string {
-	tag := "</" + name
-	for i := 0; ; {
-		j := strings.Index(s[i:], "</")
-		if j < 0 {
-			if w.unended == nil {
-				w.unended = make(map[string]bool)
-			}
-			w.unended[name] = true
-			return s
-		}
-		i += j
-		if len(s)-i >= len(tag) && strings.EqualFold(s[i:i+len(tag)], tag) {
-			_, after, _ := strings.Cut(s[i:], ">")
-			return after
-		}
-		i += 2
-	}
-}
-
-func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
