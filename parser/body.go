@@ -86,14 +86,12 @@ func (b *body) decoded(p []byte) {
 // leaf reads a body that has no parts, unless it turns out to be an encoded message.
 func (r *reader) leaf(s *source, sec section, n *node) delimiter {
 	b := r.newBody(n)
-	var end delimiter
-	if sec.isCut {
-		end = sec.end
-	} else {
-		s.open(sec.body, b.tap)
+	end := sec.end
+	s.open(sec.body, b.tap)
+	if !sec.isCut {
 		end = s.next(sec.body)
-		s.shut(end.end)
 	}
+	s.shut(end.end)
 	n.part.RawSize = int64(max(end.end-sec.body, 0))
 	b.ambiguous(r, r.place(s, n.part.Path, sec.body))
 	if kind := b.decoder.close(b.sink); kind != "" {

@@ -60,13 +60,13 @@ func (r *reader) section(s *source, pos int, part string) section {
 		if d, ok := s.match(i); ok {
 			d.end = i
 			sec.end, sec.isCut, sec.body = d, true, i
-			return r.noHeader(s, sec, pos, part)
+			return r.cutSection(s, sec, part)
 		}
 		line, next := s.line(i)
 		if len(line) == 0 {
 			sec.body = i
-			sec.unended = sec.seen
-			return r.noHeader(s, sec, pos, part)
+			sec.unended = sec.seen && sec.odd < 0
+			return r.cutSection(s, sec, part)
 		}
 		text := trimEnd(line)
 		if text = bytes.TrimRight(text, "\r"); len(text) == 0 {
@@ -92,6 +92,9 @@ func (r *reader) section(s *source, pos int, part string) section {
 func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next int, part string) bool {
 	folded := isSpace(line[0])
 	name, colon := fieldName(line)
+	if folded && len(bytes.TrimLeft(line, " \t")) == 0 {
+		r.headerEnd(s, i, part, "a line of white space")
+	}
 	switch {
 	case folded && sec.skipping && sec.odd < 0: // goes on with a field that is left out
 	case folded && len(sec.fields) > 0 && sec.odd < 0:
@@ -101,6 +104,9 @@ func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next in
 		sec.size += len(line)
 		sec.skipping = next < 0 || len(f.raw) > int(r.limits.HeaderBytes)
 	case colon > 0 && !folded:
+		if sec.odd >= 0 {
+			r.headerEnd(s, sec.odd, part, "not a header field, but one follows")
+		}
 		sec.odd, sec.seen = -1, true
 		if i-s.base > maxWindow {
 			s.leave(i)
@@ -110,6 +116,7 @@ func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next in
 		sec.skipping = sec.skipping || next < 0
 		if colon > len(name) {
 			r.defect("space_before_colon", info, r.place(s, part, i), "%q", name)
+			r.headerEnd(s, i, part, "white space before a colon")
 		}
 	case !sec.seen && sec.odd < 0 && bytes.HasPrefix(line, []byte("From ")) && next > 0:
 		r.defect("mbox_from_line", info, r.place(s, part, i), "%s", excerpt(line))
@@ -119,13 +126,20 @@ func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next in
 		if sec.body = sec.odd; sec.odd < 0 {
 			sec.body = i
 		}
-		r.defect("ambiguous_header_end", severe, r.place(s, part, sec.body), "no empty line before the body: %s", excerpt(s.text(sec.body)))
+		r.headerEnd(s, sec.body, part, "no empty line before the body")
 		return true
 	default:
 		r.defect("malformed_header", warning, r.place(s, part, i), "not a header field: %s", excerpt(line))
 		sec.odd = i
 	}
 	return false
+}
+
+// headerEnd notes a line that some readers take for the end of a header section and others don't.
+func (r *reader) headerEnd(s *source, i int, part, reason string) {
+	if r.noted["ambiguous_header_end"] < maxOfKind { // the line is not looked for again in vain
+		r.defect("ambiguous_header_end", severe, r.place(s, part, i), "%s: %s", reason, excerpt(s.text(i)))
+	}
 }
 
 // maxWindow is how many octets of a header section a window on a stream holds before it makes room.
@@ -166,13 +180,26 @@ func isStructural(name string) bool {
 
 // noHeader gives text without a single field back to the body.
 func (r *reader) noHeader(s *source, sec section, pos int, part string) section {
-	if sec.seen || sec.odd < 0 {
+	switch {
+	case sec.odd < 0:
+	case sec.seen:
+		r.headerEnd(s, sec.odd, part, "not a header field, but the last line of them")
+	default:
+		r.headerEnd(s, pos, part, "no header section")
+		sec.body = pos
+	}
+	return sec
+}
+
+// cutSection gives the last line of a section that has no end back to the body, where it is no field: nothing is lost then.
+func (r *reader) cutSection(s *source, sec section, part string) section {
+	if sec.odd < 0 {
 		return sec
 	}
-	r.defect("ambiguous_header_end", severe, r.place(s, part, pos), "no header section: %s", excerpt(s.text(pos)))
-	sec.body = pos
+	r.headerEnd(s, sec.odd, part, "no empty line before the body")
+	sec.body = sec.odd
 	if sec.isCut {
-		sec.end.end = s.lineEndBefore(sec.end.end, pos)
+		sec.end.end = s.lineEndBefore(sec.end.end, sec.odd)
 	}
 	return sec
 }
