@@ -72,26 +72,33 @@ func (r *reader) contentType(n *node, value string, where place) string {
 	if !n.isMultipart() {
 		return name
 	}
-	n.boundary = boundaryOf(value, v.params["boundary"])
+	boundary, plain := boundaryOf(value, v.params["boundary"])
+	n.boundary = boundary
 	switch {
 	case n.boundary == "":
 		r.defect("missing_boundary", warning, where, "a multipart without boundary: %s", excerpt(value))
+	case !plain || strings.Trim(boundary, " \t") != boundary || strings.ContainsFunc(boundary, isNoBoundary):
+		r.defect("ambiguous_boundary_value", severe, where, "not what a boundary may be: %q", excerpt(boundary))
 	case len(n.boundary) > 70:
 		r.defect("ambiguous_boundary_length", severe, where, "a boundary of %d octets", len(n.boundary))
 	}
 	return name
 }
 
-// boundaryOf prefers the octets as they stand to what was decoded of them.
-func boundaryOf(value, decoded string) string {
+// isNoBoundary tells whether a character is none that every reader takes for one of a boundary: anything printable in ASCII,
+// which is more than RFC 2046, 5.1.1 grants.
+func isNoBoundary(c rune) bool { return c < ' ' || c >= 0x7f }
+
+// boundaryOf prefers the octets as they stand to what was decoded of them, and tells whether they stand so.
+func boundaryOf(value, decoded string) (boundary string, plain bool) {
 	l := lexer{s: value}
 	l.value()
 	for l.i < len(l.s) {
 		if p, ok := l.param(); ok && p.name == "boundary" {
-			return p.value
+			return p.value, true
 		}
 	}
-	return decoded
+	return decoded, false
 }
 
 // tokenEnd is how many octets of a token stand at the start of s.
@@ -107,6 +114,9 @@ func tokenEnd(s string) int {
 // transferEncoding reads Content-Transfer-Encoding (RFC 2045, 6).
 func (r *reader) transferEncoding(n *node, value string, where place) {
 	name := strings.ToLower(strings.Trim(withoutComments(value), " \t;\"'"))
+	if !strings.EqualFold(name, strings.Trim(value, " \t")) {
+		r.defect("ambiguous_encoding", severe, where, "%s", excerpt(value))
+	}
 	if name == "" {
 		return
 	}

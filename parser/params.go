@@ -1,6 +1,7 @@
 package parser
 
 import (
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -37,7 +38,7 @@ func (r *reader) structured(s string, where place) structured {
 		}
 	}
 	if l.comments {
-		r.defect("ambiguous_comment", warning, where, "a comment between parameters: %s", excerpt(s))
+		r.defect("ambiguous_comment", warning, where, "a comment: %s", excerpt(s))
 	}
 	if l.odd {
 		r.defect("ambiguous_parameter", severe, where, "%s", excerpt(s))
@@ -50,7 +51,7 @@ type lexer struct {
 	s        string
 	i        int
 	odd      bool // whether something was guessed
-	comments bool // whether there were comments behind the value
+	comments bool // whether there were comments
 	unclosed bool // whether a quoted string had no end, so that none is looked for far away again
 }
 
@@ -70,7 +71,9 @@ func (l *lexer) value() string {
 			return out.String()
 		case c == '(':
 			if end := commentEnd(l.s, l.i); end > 0 {
-				l.i = end - 1
+				l.i, l.comments = end-1, true
+			} else {
+				l.odd = true
 			}
 		case !isSpace(c):
 			// A parameter without semicolon before it.
@@ -142,9 +145,10 @@ func (l *lexer) param() (param, bool) {
 	l.space()
 	var value string
 	if l.i < len(l.s) && l.s[l.i] == '"' {
-		value = l.quoted()
+		value = l.quoted(name)
 	} else {
 		value = l.bare()
+		l.odd = l.odd || strings.ContainsAny(value, `(),"\`)
 		if value == "" {
 			return param{}, false
 		}
@@ -183,7 +187,9 @@ func (l *lexer) bare() string {
 
 // quoted reads a quoted string. A quote that no parameter or end follows is taken for a part of the value, so that it
 // does not swallow the parameters behind it.
-func (l *lexer) quoted() string {
+func (l *lexer) quoted(name string) string {
+	// Of a file name it is mostly of a path that nobody quoted (RFC 2045 would take it away everywhere).
+	isPath := name != "boundary" && name != "charset"
 	l.i++
 	open := l.i
 	if n := strings.IndexAny(l.s[open:], `"\`); n >= 0 && l.s[open+n] == '"' {
@@ -197,8 +203,13 @@ func (l *lexer) quoted() string {
 		c := l.s[l.i]
 		l.i++
 		switch {
-		case c == '\\' && l.i < len(l.s) && l.s[l.i] < 0x80 && !isLetter(l.s[l.i]) && (l.s[l.i] < '0' || l.s[l.i] > '9'):
-			// Before letters and digits a backslash stays: it is mostly of a path that nobody quoted.
+		case c == '\\' && l.i < len(l.s):
+			if next := l.s[l.i]; next >= 0x80 || isLetter(next) || isDigit(next) {
+				l.odd = true
+				if isPath {
+					out.WriteByte(c)
+				}
+			}
 			out.WriteByte(l.s[l.i])
 			l.i++
 		case c == '"' && l.closes():
@@ -286,6 +297,9 @@ func (r *reader) joinParams(raw []param, where place) map[string]string {
 	split := map[string]*pieces{}
 	for _, p := range raw {
 		name, number, encoded, ok := splitName(p.name)
+		if ok && !isPieceName(p.name, name, number) {
+			r.defect("ambiguous_parameter", severe, where, "an odd name of a piece: %q", excerpt(p.name))
+		}
 		if !ok {
 			if _, known := out[p.name]; known {
 				r.defect("ambiguous_parameter", severe, where, "%q twice", excerpt(p.name))
@@ -313,6 +327,9 @@ func (r *reader) joinParams(raw []param, where place) map[string]string {
 	for _, name := range sortedKeys(split) {
 		if _, known := out[name]; known {
 			r.defect("ambiguous_parameter", severe, where, "%q both plain and extended", excerpt(name))
+		}
+		if last := slices.Max(split[name].numbers); last >= len(split[name].numbers) {
+			r.defect("ambiguous_parameter", severe, where, "pieces of %q are missing", excerpt(name))
 		}
 		out[clean(name)] = r.joinPieces(split[name], where)
 	}
@@ -343,6 +360,13 @@ func splitName(s string) (name string, number int, encoded, ok bool) {
 		number = 0
 	}
 	return strings.TrimSpace(name), number, strings.HasSuffix(s, "*"), true
+}
+
+// isPieceName tells whether a name is written as RFC 2231 has it. Others are read in as many ways as there are readers.
+func isPieceName(s, name string, number int) bool {
+	rest, ok := strings.CutPrefix(s, name+"*")
+	digits := strconv.Itoa(number)
+	return ok && (rest == "" || rest == digits || rest == digits+"*")
 }
 
 func (r *reader) joinPieces(p *pieces, where place) string {

@@ -26,6 +26,21 @@ func TestViews(t *testing.T) {
 		{"a part of a field and a line", multipart + "--b\nContent-Type: text/html\n<p>x\n--b--\n", "malformed_header ambiguous_header_end", "x", "<p>x"},
 		{"a content of a field and a line", "Subject: s\nx", "malformed_header ambiguous_header_end", "x", ""},
 		{"a content of one line", "x", "malformed_header ambiguous_header_end", "x", ""},
+		{"a comment with a parameter in it", "Content-Type: multipart/mixed (; boundary=x); boundary=b\n\n--b\n\nx\n--b--\n", "ambiguous_comment", "x", ""},
+		{"a comment inside a type", "Content-Type: text/(c)html\n\n<p>x", "ambiguous_comment", "x", "<p>x"},
+		{"an open comment in a type", "Content-Type: text/(html\n\n<p>x", "ambiguous_parameter", "x", "<p>x"},
+		{"a backslash in a boundary", `Content-Type: multipart/mixed; boundary="a\b"` + "\n\n--ab\n\nx\n--ab--\n", "ambiguous_parameter", "x", ""},
+		{"a backslash in a charset", `Content-Type: text/plain; charset="utf\-\8"` + "\n\n\u00fc", "ambiguous_parameter", "\u00fc", ""},
+		{"a space at the end of a boundary", `Content-Type: multipart/mixed; boundary="b "` + "\n\n--b \n\nx\n--b --\n", "ambiguous_boundary_value", "x", ""},
+		{"an octet above 127 in a boundary", "Content-Type: multipart/mixed; boundary=\u00fc\n\n--\u00fc\n\nx\n--\u00fc--\n", "ambiguous_boundary_value", "x", ""},
+		{"a boundary in pieces", "Content-Type: multipart/mixed; boundary*0=a; boundary*1=b\n\n--ab\n\nx\n--ab--\n", "ambiguous_boundary_value", "x", ""},
+		{"a boundary with a comment at its end", "Content-Type: multipart/mixed; boundary=a(c)\n\n--a(c)\n\nx\n--a(c)--\n", "ambiguous_parameter", "x", ""},
+		{"a boundary with quotes at its end", `Content-Type: multipart/mixed; boundary=a"b"` + "\n\n--a\"b\"\n\nx\n--a\"b\"--\n", "ambiguous_parameter", "x", ""},
+		{"a boundary with a comma", "Content-Type: multipart/mixed; boundary=a,b\n\n--a,b\n\nx\n--a,b--\n", "ambiguous_parameter", "x", ""},
+		{"a path for a file name", `Content-Disposition: attachment; filename="C:\a.e\xe"` + "\n\nx", "ambiguous_parameter", "", ""},
+		{"an encoding with a comment", "Content-Transfer-Encoding: base64 (7bit)\n\neA==", "ambiguous_encoding", "x", ""},
+		{"an encoding in quotes", "Content-Transfer-Encoding: \"base64\"\n\neA==", "ambiguous_encoding", "x", ""},
+		{"an encoding with a semicolon", "Content-Transfer-Encoding: base64;\n\neA==", "ambiguous_encoding", "x", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -53,6 +68,25 @@ func TestBodyWithoutHeader(t *testing.T) {
 		sum := sha256.Sum256([]byte(body))
 		if size := int64(len(body)); p.GetRawSize() != size || p.GetSize() != size || !bytes.Equal(p.GetSha256(), sum[:]) {
 			t.Errorf("sizes %d and %d, want %d; hash %x", p.GetRawSize(), p.GetSize(), size, p.GetSha256())
+		}
+	}
+}
+
+// TestPieces: what is odd about the pieces of a parameter is read as well as can be, and says so.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"filename*0=a.; filename*2=exe":       "a.exe",
+		"filename*1=a.exe":                    "a.exe",
+		"filename*0=a.; filename*01=exe":      "a.exe",
+		"filename*0=a.; filename*1x=exe":      "a.",
+		"filename**=utf-8''a.exe":             "a.exe",
+		"filename*0*=utf-8''a.; filename*1=b": "a.b",
+	} {
+		r := newReader(DefaultLimits())
+		got := r.structured("attachment; "+value, place{}).params["filename"]
+		if odd := hasDefect(r.out, "ambiguous_parameter"); got != want || odd != (want != "a.b") {
+			t.Errorf("%s: got %q, want %q; noted is %v", value, got, want, odd)
 		}
 	}
 }
