@@ -38,7 +38,7 @@ func ClassifyAddress(s string) AddressClass {
 	if !p.local() || !p.domain() || p.i < len(s) {
 		return AddressInvalid
 	}
-	if len(p.localText) > maxLocalPart || len(p.domainText) > maxDomain || len(p.localText)+1+len(p.domainText) > maxAddrSpec {
+	if p.localSize > maxLocalPart || p.domainSize > maxDomain || p.localSize+1+p.domainSize > maxAddrSpec {
 		p.atLeast(AddressHeader)
 	}
 	return p.class
@@ -46,10 +46,12 @@ func ClassifyAddress(s string) AddressClass {
 
 // specReader reads an addr-spec. Its methods return false where it is none.
 type specReader struct {
-	s                     string
-	i                     int
-	class                 AddressClass
-	localText, domainText string // without comments and folds
+	s     string
+	i     int
+	class AddressClass
+	// localSize and domainSize are how many octets the parts have without comments and folds. The parts themselves would be
+	// put together anew with each label.
+	localSize, domainSize int
 }
 
 func (p *specReader) atLeast(c AddressClass) { p.class = max(p.class, c) }
@@ -75,13 +77,13 @@ func (p *specReader) local() bool {
 		if p.peek() == '"' {
 			quoted = true
 			p.atLeast(AddressSMTP)
-			if !p.quoted() {
+			if !p.enclosed('"', 1) {
 				return false
 			}
 		} else if !p.atom(isAtext) {
 			return false
 		}
-		p.localText += p.s[start:p.i]
+		p.localSize += p.i - start
 		if words > 1 && quoted {
 			p.atLeast(AddressObsolete)
 		}
@@ -101,7 +103,7 @@ func (p *specReader) local() bool {
 		case c != '.':
 			return false
 		}
-		p.localText += "."
+		p.localSize++
 		p.i++
 		if around, ok = p.cfws(); !ok {
 			return false
@@ -132,7 +134,7 @@ func (p *specReader) domain() bool {
 		}
 		label := p.s[start:p.i]
 		labels++
-		p.domainText += label
+		p.domainSize += len(label)
 		if label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
@@ -154,7 +156,7 @@ func (p *specReader) domain() bool {
 		if p.peek() != '.' {
 			return false
 		}
-		p.domainText += "."
+		p.domainSize++
 		p.i++
 		after, ok := p.cfws()
 		if !ok {
@@ -195,31 +197,37 @@ func isObsolete(c byte) bool {
 	return c == 0x7f || c > 0 && c < ' ' && c != '\t' && c != '\r' && c != '\n'
 }
 
-// quoted reads a quoted string (RFC 5322, 3.2.4).
-func (p *specReader) quoted() bool {
-	for p.i++; p.i < len(p.s); {
+// enclosed reads from an octet to the one that closes it: a quoted string (RFC 5322, 3.2.4), a comment (3.2.2), which may
+// hold others, or a domain literal (3.4.1).
+func (p *specReader) enclosed(end byte, depth int) bool {
+	if depth > maxNesting {
+		return false
+	}
+	ok := true
+	for p.i++; ok && p.i < len(p.s); {
 		switch c := p.s[p.i]; {
-		case c == '"':
+		case c == end:
 			p.i++
 			return true
+		case c == '(' && end == ')':
+			ok = p.enclosed(end, depth+1)
+		case c == '[' && end == ']':
+			return false
 		case c == '\\':
-			if !p.pair() {
-				return false
+			if end == ']' {
+				p.atLeast(AddressHeader)
 			}
+			ok = p.pair()
 		case isSpace(c) || c == '\r':
-			if !p.fws() {
-				return false
-			}
+			ok = p.fws()
 		default:
-			if !p.text(c) {
-				return false
-			}
+			ok = p.text(c)
 		}
 	}
 	return false
 }
 
-// text reads an octet of a quoted string or a comment.
+// text reads an octet of what is enclosed.
 func (p *specReader) text(c byte) bool {
 	switch {
 	case c == 0 || c == '\n':
@@ -252,7 +260,7 @@ func (p *specReader) cfws() (some, ok bool) {
 				return true, false
 			}
 		case c == '(':
-			if !p.comment(1) {
+			if !p.enclosed(')', 1) {
 				return true, false
 			}
 		default:
@@ -261,36 +269,6 @@ func (p *specReader) cfws() (some, ok bool) {
 		some = true
 	}
 	return some, true
-}
-
-func (p *specReader) comment(depth int) bool {
-	if depth > maxNesting {
-		return false
-	}
-	for p.i++; p.i < len(p.s); {
-		switch c := p.s[p.i]; {
-		case c == ')':
-			p.i++
-			return true
-		case c == '(':
-			if !p.comment(depth + 1) {
-				return false
-			}
-		case c == '\\':
-			if !p.pair() {
-				return false
-			}
-		case isSpace(c) || c == '\r':
-			if !p.fws() {
-				return false
-			}
-		default:
-			if !p.text(c) {
-				return false
-			}
-		}
-	}
-	return false
 }
 
 // fws reads folding white space: white space, and line ends with white space behind them. More than one line end is
@@ -318,31 +296,12 @@ func (p *specReader) fws() bool {
 // literal reads a domain literal (RFC 5322, 3.4.1), which SMTP knows as an address literal only (RFC 5321, 4.1.3).
 func (p *specReader) literal() bool {
 	start := p.i
-	for p.i++; p.i < len(p.s); {
-		switch c := p.s[p.i]; {
-		case c == ']':
-			p.i++
-			p.domainText = p.s[start:p.i]
-			p.atLeast(literalClass(p.domainText[1 : len(p.domainText)-1]))
-			return true
-		case c == '\\':
-			if !p.pair() {
-				return false
-			}
-			p.atLeast(AddressHeader)
-		case c == '[':
-			return false
-		case isSpace(c) || c == '\r':
-			if !p.fws() {
-				return false
-			}
-		default:
-			if !p.text(c) {
-				return false
-			}
-		}
+	if !p.enclosed(']', 1) {
+		return false
 	}
-	return false
+	p.domainSize = p.i - start
+	p.atLeast(literalClass(p.s[start+1 : p.i-1]))
+	return true
 }
 
 func literalClass(s string) AddressClass {

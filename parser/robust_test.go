@@ -189,6 +189,9 @@ func TestBombs(t *testing.T) {
 		{"colons", header("To", "x@y"+strings.Repeat(":", 250_000)), ""},
 		{"groups", header("To", strings.Repeat("a:", 120_000)), ""},
 		{"commas", header("To", strings.Repeat("a@b,", 60_000)), "address_limit"},
+		{"a dotted local part", header("To", folded("a.", 125_000)+"a@b"), ""},
+		{"a dotted domain", header("To", "x@"+folded("a.", 125_000)+"a"), ""},
+		{"quoted parentheses", header("To", "<"+folded(`\(`, 125_000)+"@b>"), "malformed_address"},
 		{"words", header("To", strings.Repeat("a ", 120_000)), "malformed_address"},
 		{"ids", header("References", strings.Repeat("<", 250_000)), "malformed_message_id"},
 		{"parameters", header("Content-Type", "a/b"+strings.Repeat(`;a="x`, 50_000)), "ambiguous_parameter"},
@@ -303,6 +306,14 @@ func TestLargeBodiesAreNotHeld(t *testing.T) {
 	if got := (after.TotalAlloc - before.TotalAlloc) / uint64(mails); got > raceFactor<<20 {
 		t.Errorf("%d KiB allocated for each mail, want at most 1024", got>>10)
 	}
+}
+
+// folded is something many times, in lines of at most 64 KB.
+func folded(s string, times int) string {
+	const perLine = 64_000
+	n := perLine / len(s)
+	line := strings.Repeat(s, n)
+	return strings.Repeat(line+"\r\n ", times/n) + strings.Repeat(s, times%n)
 }
 
 func manyParams(size int) string {
