@@ -26,6 +26,7 @@ type body struct {
 	base64 base64Decoder
 	quoted quotedPrintable
 	uu     uudecoder
+	lines  lineDecoder
 	tap    func([]byte)
 	sink   func([]byte)
 }
@@ -134,12 +135,17 @@ func (b *body) newDecoder(encoding string) decoder {
 		return &b.base64
 	case isQuotedPrintable:
 		b.quoted = quotedPrintable{}
-		return &b.quoted
+		return b.byLine(&b.quoted)
 	case isUuencode:
 		b.uu = uudecoder{}
-		return &b.uu
+		return b.byLine(&b.uu)
 	}
 	return asItStands{}
+}
+
+func (b *body) byLine(reader lineReader) decoder {
+	b.lines = lineDecoder{reader: reader, rest: b.lines.rest[:0]}
+	return &b.lines
 }
 
 // keeps tells how many octets of a decoded body are needed later.

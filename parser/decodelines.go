@@ -2,88 +2,102 @@ package parser
 
 import "bytes"
 
-// maxPiece is how many octets of a line are kept until its end comes.
-const maxPiece = 1 << 20
+// maxPiece is how many octets of a line are read at once: a longer line comes in pieces, cut at the same places however the
+// body comes in.
+const maxPiece = 64 << 10
 
-// lineFeed makes lines of the pieces of a body. A line that is longer than maxPiece comes in parts.
-type lineFeed struct {
-	rest []byte
+// lineReader decodes line by line.
+type lineReader interface {
+	// line reads a line with its end, or, where ended is false, a piece of a line that goes on. It appends what it decodes
+	// to out, hands it to sink where it becomes too much, and returns what is left.
+	line(out, line []byte, ended bool, sink func([]byte)) []byte
+	// defect is the kind of a defect once all was read, empty if there was none.
+	defect() string
 }
 
-// write calls each for every line that has its end.
-func (l *lineFeed) write(p []byte, each func(line []byte)) {
-	for len(p) > 0 {
-		j := bytes.IndexByte(p, '\n')
-		if j < 0 {
-			if l.rest = append(l.rest, p...); len(l.rest) > maxPiece {
-				// What may be the start of an escape stays.
-				n := len(l.rest) - 3
-				each(l.rest[:n])
-				l.rest = append(l.rest[:0], l.rest[n:]...)
+// lineDecoder makes lines of the pieces of a body.
+type lineDecoder struct {
+	reader lineReader
+	rest   []byte // the line under way
+}
+
+func (d *lineDecoder) write(p []byte, sink func([]byte)) {
+	withChunk(func(out []byte) {
+		for len(p) > 0 {
+			n := min(len(p), maxPiece-len(d.rest))
+			end := bytes.IndexByte(p[:n], '\n')
+			if end >= 0 {
+				n = end + 1
 			}
-			return
+			line := p[:n]
+			p = p[n:]
+			if len(d.rest) > 0 || end < 0 && n < maxPiece {
+				d.rest = append(d.rest, line...)
+				line = d.rest
+			}
+			switch {
+			case end >= 0:
+				out = d.reader.line(out, line, true, sink)
+				d.rest = d.rest[:0]
+			case len(line) == maxPiece:
+				n := settled(line)
+				out = d.reader.line(out, line[:n], false, sink)
+				d.rest = append(d.rest[:0], line[n:]...)
+			}
 		}
-		line := p[:j+1]
-		p = p[j+1:]
-		if len(l.rest) > 0 {
-			l.rest = append(l.rest, line...)
-			line = l.rest
+		if len(out) > 0 {
+			sink(out)
 		}
-		each(line)
-		l.rest = l.rest[:0]
-	}
+	})
 }
 
-// close calls each for a last line without end.
-func (l *lineFeed) close(each func(line []byte)) {
-	if len(l.rest) > 0 {
-		each(l.rest)
-	}
+func (d *lineDecoder) close(sink func([]byte)) string {
+	withChunk(func(out []byte) {
+		if len(d.rest) > 0 {
+			out = d.reader.line(out, d.rest, true, sink)
+		}
+		if len(out) > 0 {
+			sink(out)
+		}
+	})
+	return d.reader.defect()
 }
+
+// settled is how much of a piece means the same whatever follows: all but white space at its end, which may be the line's,
+// and an escape that may go on. Of nothing but that it is all.
+func settled(piece []byte) int {
+	line := bytes.TrimRight(piece, blanks)
+	n := len(line)
+	if n > 0 && line[n-1] == '=' {
+		n--
+	} else if n > 1 && n == len(piece) && line[n-2] == '=' {
+		n -= 2
+	}
+	if n == 0 {
+		return len(piece)
+	}
+	return n
+}
+
+// blanks are what may be added at the end of a line on the way (RFC 2045, 6.7, rule 3).
+const blanks = " \t\r"
 
 // quotedPrintable reads quoted-printable (RFC 2045, 6.7). What is no escape stays as it is.
 type quotedPrintable struct {
-	lines   lineFeed
 	invalid bool
 }
 
-func (d *quotedPrintable) write(p []byte, sink func([]byte)) {
-	withChunk(func(out []byte) {
-		d.lines.write(p, func(line []byte) { out = d.line(out, line, sink) })
-		if len(out) > 0 {
-			sink(out)
-		}
-	})
-}
-
-func (d *quotedPrintable) close(sink func([]byte)) string {
-	withChunk(func(out []byte) {
-		d.lines.close(func(line []byte) { out = d.line(out, line, sink) })
-		if len(out) > 0 {
-			sink(out)
-		}
-	})
+func (d *quotedPrintable) defect() string {
 	if d.invalid {
 		return "invalid_quoted_printable"
 	}
 	return ""
 }
 
-func (d *quotedPrintable) line(out, raw []byte, sink func([]byte)) []byte {
-	line, ending := raw, raw[len(raw):]
-	if n := len(raw); n > 0 && raw[n-1] == '\n' {
-		if n--; n > 0 && raw[n-1] == '\r' {
-			n--
-		}
-		line, ending = raw[:n], raw[n:]
-	}
-	// White space at the end of a line was added on the way (rule 3).
-	if n := len(line); n > 0 && line[n-1] <= ' ' {
-		line = bytes.TrimRight(line, " \t\r")
-	}
-	soft := len(line) > 0 && line[len(line)-1] == '='
-	if soft {
-		line = line[:len(line)-1]
+func (d *quotedPrintable) line(out, raw []byte, ended bool, sink func([]byte)) []byte {
+	line, ending, soft := raw, raw[len(raw):], false
+	if ended {
+		line, ending, soft = withoutEnd(raw)
 	}
 	for len(line) > 0 {
 		if len(out) >= chunk {
@@ -98,13 +112,13 @@ func (d *quotedPrintable) line(out, raw []byte, sink func([]byte)) []byte {
 			continue
 		}
 		out = append(out, line[:e]...)
-		if len(line) > e+2 && unhex(line[e+1]) < 16 && unhex(line[e+2]) < 16 {
-			out = append(out, unhex(line[e+1])<<4|unhex(line[e+2]))
-			line = line[e+3:]
+		line = line[e+1:]
+		if c, ok := hexPair(line); ok {
+			out = append(out, c)
+			line = line[2:]
 		} else {
 			d.invalid = true
 			out = append(out, '=')
-			line = line[e+1:]
 		}
 	}
 	if soft {
@@ -113,38 +127,43 @@ func (d *quotedPrintable) line(out, raw []byte, sink func([]byte)) []byte {
 	return append(out, ending...)
 }
 
+// withoutEnd takes the line end away, white space before it, and the sign of a soft line break.
+func withoutEnd(raw []byte) (line, ending []byte, soft bool) {
+	n := len(raw)
+	if n > 0 && raw[n-1] == '\n' {
+		if n--; n > 0 && raw[n-1] == '\r' {
+			n--
+		}
+	}
+	line, ending = raw[:n], raw[n:]
+	if n > 0 && line[n-1] <= ' ' {
+		line = bytes.TrimRight(line, blanks)
+	}
+	if n = len(line); n > 0 && line[n-1] == '=' {
+		return line[:n-1], ending, true
+	}
+	return line, ending, false
+}
+
 // uudecoder reads the lines between "begin" and "end" of POSIX uuencode.
 type uudecoder struct {
-	lines                 lineFeed
 	begun, ended, damaged bool
+	inside                bool // whether the next piece goes on with a line whose start was read
 }
 
-func (d *uudecoder) write(p []byte, sink func([]byte)) {
-	withChunk(func(out []byte) {
-		d.lines.write(p, func(line []byte) { out = d.line(out, line, sink) })
-		if len(out) > 0 {
-			sink(out)
-		}
-	})
-}
-
-func (d *uudecoder) close(sink func([]byte)) string {
-	withChunk(func(out []byte) {
-		d.lines.close(func(line []byte) { out = d.line(out, line, sink) })
-		if len(out) > 0 {
-			sink(out)
-		}
-	})
+func (d *uudecoder) defect() string {
 	if !d.begun || !d.ended || d.damaged {
 		return "invalid_uuencode"
 	}
 	return ""
 }
 
-func (d *uudecoder) line(out, line []byte, sink func([]byte)) []byte {
+func (d *uudecoder) line(out, line []byte, ended bool, sink func([]byte)) []byte {
+	inside := d.inside
+	d.inside = !ended
 	line = bytes.TrimRight(line, "\r\n")
 	switch {
-	case d.ended:
+	case d.ended || inside: // a line has at most 63 octets
 	case !d.begun:
 		d.begun = bytes.HasPrefix(line, []byte("begin "))
 	case len(line) == 0 || string(line) == "`":

@@ -401,12 +401,14 @@ func (r *reader) joinPieces(p *pieces, where place) string {
 func percentDecode(s string) []byte {
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) && unhex(s[i+1]) < 16 && unhex(s[i+2]) < 16 {
-			out = append(out, unhex(s[i+1])<<4|unhex(s[i+2]))
-			i += 2
-		} else {
-			out = append(out, s[i])
+		c := s[i]
+		if c == '%' {
+			if octet, ok := hexPair(s[i+1:]); ok {
+				c = octet
+				i += 2
+			}
 		}
+		out = append(out, c)
 	}
 	return out
 }

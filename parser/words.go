@@ -113,18 +113,30 @@ func decodeQ(s string) ([]byte, bool) {
 	out := make([]byte, 0, len(s))
 	ok := true
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '_':
-			out = append(out, ' ')
-		case c == '=' && i+2 < len(s) && unhex(s[i+1]) < 16 && unhex(s[i+2]) < 16:
-			out = append(out, unhex(s[i+1])<<4|unhex(s[i+2]))
-			i += 2
-		default:
-			ok = ok && c != '='
-			out = append(out, c)
+		c := s[i]
+		switch c {
+		case '_':
+			c = ' '
+		case '=':
+			if octet, is := hexPair(s[i+1:]); is {
+				c = octet
+				i += 2
+			} else {
+				ok = false
+			}
 		}
+		out = append(out, c)
 	}
 	return out, ok
+}
+
+// hexPair is the octet that two hexadecimal digits at the start of s stand for, if they are there.
+func hexPair[T string | []byte](s T) (octet byte, ok bool) {
+	if len(s) < 2 {
+		return 0, false
+	}
+	high, low := unhex(s[0]), unhex(s[1])
+	return high<<4 | low, high < 16 && low < 16
 }
 
 // unhex is the value of a hexadecimal digit of either case, 255 for anything else.
