@@ -4,8 +4,9 @@ import "bytes"
 
 // bound is the boundary of an open multipart.
 type bound struct {
-	text []byte
-	part string // the path of the multipart
+	text   []byte
+	part   string // the path of the multipart
+	closed bool   // whether the multipart has ended, so that it has no delimiters any more
 }
 
 // delimiter is the line that ended a body, or the end of the source.
@@ -16,34 +17,49 @@ type delimiter struct {
 	next    int  // where the line after it starts
 }
 
-var lineDashes = []byte("\n--")
+var dashes = []byte("--")
 
 // next finds the next delimiter of any open multipart at or after from, which is the start of a line. What lies before
 // it goes to the taps.
 func (s *source) next(from int) delimiter {
 	for i := from; len(s.bounds) > 0; {
-		if d, ok := s.match(i); ok {
-			d.end = s.lineEndBefore(i, from)
-			return d
-		}
-		j := bytes.Index(s.from(i), lineDashes)
-		for j < 0 && s.stream != nil {
-			// The last octets may be the start of a delimiter, and the line end before it.
-			i = max(i, s.end()-2)
-			s.drop(max(i-1, s.base))
-			s.more()
-			j = bytes.Index(s.from(i), lineDashes)
-		}
-		if j < 0 {
+		i = s.dashes(i)
+		if i < 0 {
 			break
 		}
-		i += j + 1
+		switch {
+		case i == from || s.data[i-1-s.base] == '\n':
+			if d, ok := s.match(i); ok {
+				d.end = s.lineEndBefore(i, from)
+				return d
+			}
+		case s.data[i-1-s.base] == '\r':
+			s.matchCR(i)
+		}
+		for i++; i < s.end() && s.data[i-s.base] == '-'; i++ { // a long rule is one place
+		}
 	}
 	for s.stream != nil {
 		s.drop(s.end())
 		s.more()
 	}
 	return delimiter{level: -1, end: s.end(), next: s.end()}
+}
+
+// dashes finds two hyphens at or after i, -1 where there are none. The window keeps a line end before them.
+func (s *source) dashes(i int) int {
+	for {
+		if j := bytes.Index(s.from(i), dashes); j >= 0 {
+			return i + j
+		}
+		if s.stream == nil {
+			return -1
+		}
+		// The last octets may be a line end and the first hyphen.
+		i = max(i, s.end()-1)
+		s.drop(max(i-2, s.base))
+		s.more()
+	}
 }
 
 // lineEndBefore is where the line end in front of i starts, but not before from.
@@ -57,44 +73,87 @@ func (s *source) lineEndBefore(i, from int) int {
 	return i
 }
 
+// fit is how a line matches a boundary.
+type fit int
+
+const (
+	noFit    fit = iota
+	prefixed     // the line goes on
+	loosely      // something stands behind white space
+	fully
+)
+
+// fits tells how a line, of which next is negative where it is longer than what is seen of it, matches a boundary, and whether
+// it is the one that ends the multipart.
+func (b *bound) fits(line []byte, next int) (how fit, closing bool) {
+	rest, ok := bytes.CutPrefix(line, b.text)
+	if !ok {
+		return noFit, false
+	}
+	rest = bytes.TrimRight(rest, " \t\r")
+	switch {
+	case next < 0: // no line of a mail is as long as that
+		return prefixed, false
+	case len(rest) == 0:
+		return fully, false
+	case string(rest) == "--":
+		return fully, true
+	case isSpace(rest[0]):
+		return loosely, false
+	case len(rest) > 2 && rest[0] == '-' && rest[1] == '-' && isSpace(rest[2]):
+		return loosely, true
+	}
+	return prefixed, false
+}
+
 // match tells whether the line at i is a delimiter. The inner boundary wins where several match, but a full match
 // wins over one with text behind it: one boundary may be the beginning of another.
 func (s *source) match(i int) (delimiter, bool) {
 	for s.end() < i+2 && s.more() {
 	}
-	if !bytes.HasPrefix(s.from(i), lineDashes[1:]) {
+	if !bytes.HasPrefix(s.from(i), dashes) {
 		return delimiter{}, false
 	}
 	line, next := s.line(i)
 	line = bytes.TrimRight(line[2:], "\r\n")
-	loose, prefix := -1, -1
+	best, d, late := noFit, delimiter{next: next}, -1
 	for level := len(s.bounds) - 1; level >= 0; level-- {
-		b := s.bounds[level].text
-		if !bytes.HasPrefix(line, b) {
+		b := &s.bounds[level]
+		how, closing := b.fits(line, next)
+		if b.closed {
+			if how > prefixed && !closing {
+				late = level
+			}
 			continue
 		}
-		rest := bytes.TrimRight(line[len(b):], " \t\r")
-		switch {
-		case next < 0: // no line of a mail is as long as that
-			prefix = level
-		case len(rest) == 0:
-			return delimiter{level: level, next: next}, true
-		case string(rest) == "--":
-			return delimiter{level: level, closing: true, next: next}, true
-		case loose < 0 && (isSpace(rest[0]) || len(rest) > 2 && rest[0] == '-' && rest[1] == '-' && isSpace(rest[2])):
-			loose = level
-		default:
-			prefix = level
+		if how > prefixed && best > prefixed && !bytes.Equal(b.text, s.bounds[d.level].text) {
+			s.odd("ambiguous_boundary_twice", b.part, i, line)
+		}
+		if how > best {
+			best, d.level, d.closing = how, level, closing
 		}
 	}
-	if loose >= 0 {
-		s.odd("ambiguous_boundary_text", s.bounds[loose].part, i, line)
-		return delimiter{level: loose, closing: line[len(s.bounds[loose].text)] == '-', next: next}, true
+	switch {
+	case best == loosely:
+		s.odd("ambiguous_boundary_text", s.bounds[d.level].part, i, line)
+	case best == prefixed:
+		s.odd("ambiguous_boundary_prefix", s.bounds[d.level].part, i, line)
+	case best == noFit && late >= 0:
+		s.odd("ambiguous_epilogue", s.bounds[late].part, i, line)
 	}
-	if prefix >= 0 {
-		s.odd("ambiguous_boundary_prefix", s.bounds[prefix].part, i, line)
+	return d, best > prefixed
+}
+
+// matchCR notes what is a delimiter at i for a reader that takes the CR before it for a line end.
+func (s *source) matchCR(i int) {
+	for _, b := range s.bounds {
+		for end := i + len(dashes) + len(b.text); s.end() < end && s.more(); {
+		}
+		if text := s.from(i + len(dashes)); !b.closed && bytes.HasPrefix(text, b.text) {
+			s.odd("ambiguous_bare_cr", b.part, i, b.text)
+			return
+		}
 	}
-	return delimiter{}, false
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' }

@@ -137,7 +137,7 @@ func (r *reader) children(s *source, pos int, n *node) delimiter {
 			r.once("ambiguous_boundary_twice", severe, n.where, "the boundary of part %s again: %s", s.bounds[i].part, excerpt(n.boundary))
 		}
 	}
-	s.bounds = append(s.bounds, bound{[]byte(n.boundary), n.part.Path})
+	s.bounds = append(s.bounds, bound{text: []byte(n.boundary), part: n.part.Path})
 	childType := plainType
 	if n.part.Type == "multipart/digest" {
 		childType = messageType // RFC 2046, 5.1.5
@@ -157,10 +157,14 @@ func (r *reader) children(s *source, pos int, n *node) delimiter {
 		}
 		d = r.entity(s, d.next, r.newChild(n, len(n.children)+1, childType))
 	}
-	s.bounds = s.bounds[:own]
 	if d.level == own { // the epilogue
-		return s.next(d.next)
+		s.bounds = s.bounds[:own+1]
+		s.bounds[own].closed = true
+		d = s.next(d.next)
+		s.bounds = s.bounds[:own]
+		return d
 	}
+	s.bounds = s.bounds[:own]
 	r.defect("missing_end_boundary", warning, n.where, "%s", excerpt(n.boundary))
 	return d
 }

@@ -108,7 +108,9 @@ func faultAt() string {
 func (r *reader) source(data []byte, nested bool) *source {
 	s := &source{data: data, nested: nested, maxLine: int(r.limits.LineBytes), expired: r.expired}
 	s.odd = func(kind, part string, at int, line []byte) {
-		r.once(kind, severe, r.place(s, part, at), "%s", excerpt(line))
+		if r.noted[kind] == 0 {
+			r.defect(kind, severe, r.place(s, part, at), "%s", excerpt(line))
+		}
 	}
 	return s
 }

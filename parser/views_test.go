@@ -41,6 +41,13 @@ func TestViews(t *testing.T) {
 		{"an encoding with a comment", "Content-Transfer-Encoding: base64 (7bit)\n\neA==", "ambiguous_encoding", "x", ""},
 		{"an encoding in quotes", "Content-Transfer-Encoding: \"base64\"\n\neA==", "ambiguous_encoding", "x", ""},
 		{"an encoding with a semicolon", "Content-Transfer-Encoding: base64;\n\neA==", "ambiguous_encoding", "x", ""},
+		{"a delimiter that ends another", "Content-Type: multipart/mixed; boundary=A\n\n--A\nContent-Type: multipart/mixed; boundary=A--\n\n--A--\n\nx\n--A----\n--A--\n", "ambiguous_boundary_twice", "x", ""},
+		{"a delimiter with what may be text behind it", "Content-Type: multipart/mixed; boundary=\"A x\"\n\n--A x\nContent-Type: multipart/mixed; boundary=A\n\n--A\n\nx\n--A--\n--A x\n\n\n--A x--\n", "", "x", ""},
+		{"a delimiter with what may be text behind it inside", "Content-Type: multipart/mixed; boundary=\"A x\"\n\n--A x\nContent-Type: multipart/mixed; boundary=A\n\n--A\n\nx\n--A x--\n", "missing_end_boundary ambiguous_boundary_twice", "x", ""},
+		{"parts behind the end", multipart + "--b\n\nx\n--b--\n--b\nContent-Type: a/b\n\ny\n--b--\n", "ambiguous_epilogue", "x", ""},
+		{"a bare CR before a boundary in a preamble", "Content-Type: multipart/mixed; boundary=b\r\n\r\np\r--b\r\n--b\r\n\r\nx\r\n--b--\r\n", "ambiguous_bare_cr", "x", ""},
+		{"a bare CR before a boundary in octets", "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: a/b\r\n\r\nAAA\r--b\r\r\r\n--b--\r\n", "ambiguous_bare_cr", "", ""},
+		{"a bare CR in octets", "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: a/b\r\n\r\nAAA\r--c\r\r\n--b--\r\n", "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
