@@ -22,6 +22,9 @@ type body struct {
 	nul        bool // whether there was a NUL
 	bareCR, cr bool // whether there was a CR without LF, and whether a CR was last
 
+	isPlain bool // whether it may hold a uuencoded file
+	files   uuFinder
+
 	// What decoder and tap are made of.
 	base64 base64Decoder
 	quoted quotedPrintable
@@ -64,12 +67,18 @@ func (b *body) ambiguous(r *reader, where place) {
 	if b.bareCR {
 		r.once("ambiguous_bare_cr", severe, where, "a CR without LF in a text")
 	}
+	if b.files.found {
+		r.once("ambiguous_uuencode", severe, where, "a uuencoded file in a text")
+	}
 }
 
 func (b *body) decoded(p []byte) {
 	n := b.node
 	n.part.Size += int64(len(p))
 	b.hash.Write(p)
+	if b.isPlain {
+		b.files.write(p)
+	}
 	if b.extract != nil {
 		b.extract.write(p)
 	}
@@ -94,7 +103,6 @@ func (r *reader) leaf(s *source, sec section, n *node) delimiter {
 	}
 	s.shut(end.end)
 	n.part.RawSize = int64(max(end.end-sec.body, 0))
-	b.ambiguous(r, r.place(s, n.part.Path, sec.body))
 	if kind := b.decoder.close(b.sink); kind != "" {
 		severity := warning
 		if strings.HasPrefix(kind, "ambiguous_") {
@@ -102,6 +110,7 @@ func (r *reader) leaf(s *source, sec section, n *node) delimiter {
 		}
 		r.defect(kind, severity, r.place(s, n.part.Path, sec.body), "the body is not quite %s", n.part.Encoding)
 	}
+	b.ambiguous(r, r.place(s, n.part.Path, sec.body))
 	n.part.Sha256 = b.hash.Sum(nil)
 	if r.late && end.level < 0 && !s.nested {
 		n.part.Unparsed, n.part.Sha256 = true, nil // the time was up before the end
@@ -121,6 +130,8 @@ func (r *reader) newBody(n *node) *body {
 	b.hash.Reset()
 	b.node, b.limit, b.extract = n, r.keeps(n), nil
 	b.isText, b.nul, b.bareCR, b.cr = strings.HasPrefix(n.part.Type, "text/") && decoding(n.part.Encoding) != isBase64, false, false, false
+	b.isPlain = n.part.Type == plainType
+	b.files.reset()
 	b.decoder = b.newDecoder(n.part.Encoding)
 	if r.extract != nil && r.extract.path == n.part.Path {
 		b.extract, r.extract.found = r.extract, true

@@ -148,11 +148,15 @@ func withoutEnd(raw []byte) (line, ending []byte, soft bool) {
 // uudecoder reads the lines between "begin" and "end" of POSIX uuencode.
 type uudecoder struct {
 	begun, ended, damaged bool
+	beside                bool // whether there is text before the file or behind it
 	inside                bool // whether the next piece goes on with a line whose start was read
 }
 
 func (d *uudecoder) defect() string {
-	if !d.begun || !d.ended || d.damaged {
+	switch {
+	case d.begun && d.beside:
+		return "ambiguous_uuencode"
+	case !d.begun || !d.ended || d.damaged:
 		return "invalid_uuencode"
 	}
 	return ""
@@ -163,9 +167,11 @@ func (d *uudecoder) line(out, line []byte, ended bool, sink func([]byte)) []byte
 	d.inside = !ended
 	line = bytes.TrimRight(line, "\r\n")
 	switch {
-	case d.ended || inside: // a line has at most 63 octets
-	case !d.begun:
-		d.begun = bytes.HasPrefix(line, []byte("begin "))
+	case inside: // a line has at most 63 octets
+	case !d.begun && bytes.HasPrefix(line, uuBegin[1:]):
+		d.begun = true
+	case d.ended || !d.begun:
+		d.beside = d.beside || len(bytes.TrimSpace(line)) > 0
 	case len(line) == 0 || string(line) == "`":
 	case string(line) == "end":
 		d.ended = true

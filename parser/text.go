@@ -62,7 +62,11 @@ func isAttachment(n, parent *node) bool {
 // text is the decoded text of a leaf, up to the limit.
 func (r *reader) text(n *node) string {
 	limit := int(r.limits.TextBytes)
-	s := clean(r.decodeCharset(n.part.Charset, n.kept, n.where))
+	s := r.decodeCharset(n.part.Charset, n.kept, n.where)
+	if strings.IndexByte(s, 0) >= 0 {
+		r.once("ambiguous_nul", severe, n.where, "a NUL in a text")
+	}
+	s = clean(s)
 	if n.cut || len(s) > limit {
 		r.out.TextTruncated = true
 		r.defect("text_limit", info, n.where, "a text of more than %s", r.limits.TextBytes)

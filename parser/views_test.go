@@ -48,6 +48,12 @@ func TestViews(t *testing.T) {
 		{"a bare CR before a boundary in a preamble", "Content-Type: multipart/mixed; boundary=b\r\n\r\np\r--b\r\n--b\r\n\r\nx\r\n--b--\r\n", "ambiguous_bare_cr", "x", ""},
 		{"a bare CR before a boundary in octets", "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: a/b\r\n\r\nAAA\r--b\r\r\r\n--b--\r\n", "ambiguous_bare_cr", "", ""},
 		{"a bare CR in octets", "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: a/b\r\n\r\nAAA\r--c\r\r\n--b--\r\n", "", "", ""},
+		{"a NUL in base64", "Content-Transfer-Encoding: base64\n\neAB5\n", "ambiguous_nul", "x\uFFFDy", ""},
+		{"a uuencoded file in a text", "Subject: s\n\nbegin 644 a.exe\n#86)C\n`\nend", "ambiguous_uuencode", "begin 644 a.exe\r\n#86)C\r\n`\r\nend", ""},
+		{"a uuencoded file in an encoded text", "Content-Transfer-Encoding: quoted-printable\n\nx\nbe=\ngin 0644 a\n", "ambiguous_uuencode", "x\r\nbegin 0644 a\r\n", ""},
+		{"no uuencoded file", "Subject: s\n\nbegin 644\nbegin 99 x\n begin 644 x\nbegin 64 x\n", "", "begin 644\r\nbegin 99 x\r\n begin 644 x\r\nbegin 64 x\r\n", ""},
+		{"a text beside a uuencoded file", "Content-Transfer-Encoding: x-uuencode\n\ntext\nbegin 644 a\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
+		{"two uuencoded files", "Content-Transfer-Encoding: x-uuencode\n\nbegin 644 a\n#86)C\n`\nend\n\nbegin 644 b\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
