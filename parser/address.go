@@ -11,19 +11,23 @@ import (
 func (r *reader) addresses(s string, where place) []*mailv1.Address {
 	p := addressReader{reader: r, where: where, s: s}
 	p.words, p.glued, p.atoms = p.few.words[:0], p.few.glued[:0], p.few.atoms[:0]
-	for p.i < len(p.s) && len(p.out) < maxAddresses {
+	limit := max(maxAddresses-r.addressCount, fewAddresses)
+	for p.i < len(p.s) && len(p.out) < limit {
 		p.step()
 	}
 	p.end()
+	r.addressCount += len(p.out)
 	if p.i < len(p.s) {
-		r.once("address_limit", severe, where, "more than %d addresses in a field", maxAddresses)
+		r.once("address_limit", severe, where, "more than %d addresses", limit)
 	}
 	return p.out
 }
 
 const (
-	// maxAddresses is how many addresses of a field are read.
+	// maxAddresses is how many addresses of a message are read.
 	maxAddresses = 10_000
+	// fewAddresses is how many of a field are read in any case: a long To hides no From.
+	fewAddresses = 100
 	// maxWords is how many words a mailbox may have.
 	maxWords = 1000
 )
@@ -265,30 +269,29 @@ func (p *addressReader) compact(s string) string {
 // end finishes a mailbox.
 func (p *addressReader) end() {
 	defer p.reset()
-	a := &mailv1.Address{Group: p.group}
+	var name, address string
 	switch {
 	case p.isAngle:
-		a.Name, a.Address = p.phrase(), p.angle
-		if a.Name == "" {
-			a.Name = p.comment()
+		name, address = p.phrase(), p.angle
+		if name == "" {
+			name = p.comment()
 		}
-		if a.Name == "" && a.Address == "" {
+		if name == "" && address == "" {
 			return
 		}
 	case len(p.words) == 0:
 		if len(p.notes) == 0 {
 			return
 		}
-		a.Name = p.comment()
+		name = p.comment()
 		p.malformed("only a comment")
 	default:
-		a.Name, a.Address = p.bare()
+		name, address = p.bare()
 	}
-	if a.Address != "" && ClassifyAddress(a.Address) == AddressInvalid {
+	if address != "" && ClassifyAddress(address) == AddressInvalid {
 		p.malformed("no address")
 	}
-	a.Name, a.Address, a.Comment = oneLine(a.Name), oneLine(a.Address), oneLine(p.comment())
-	p.out = append(p.out, a)
+	p.out = append(p.out, &mailv1.Address{Name: oneLine(name), Address: oneLine(address), Comment: oneLine(p.comment()), Group: p.group})
 }
 
 // bare reads a mailbox without angle brackets.

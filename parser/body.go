@@ -169,6 +169,10 @@ func (r *reader) keeps(n *node) int {
 	case n.inside > 0:
 		return 0 // the texts and the report are those of the message itself
 	case isReport(n.part.Type):
+		if r.found != nil {
+			return 0
+		}
+		r.found = n
 		return reportBytes
 	case n.part.Type == plainType || n.part.Type == htmlType:
 		// A character in UTF-8 takes at least a quarter of what it takes in any charset.

@@ -34,7 +34,7 @@ func (r *reader) describe(s *source, n *node) {
 			disposition = r.structured(r.unfoldParams(f.string(), where), where)
 		case "content-id":
 			if ids := r.ids(f.value(r, where), where); len(ids) > 0 {
-				n.part.ContentId = ids[0]
+				n.part.ContentId = strings.Clone(cut(ids[0], maxContentID)) // of a value that is not held
 			}
 		}
 	}
@@ -50,6 +50,9 @@ func (r *reader) describe(s *source, n *node) {
 	}
 	r.settleEncoding(n)
 }
+
+// maxContentID is how many octets of a Content-ID are kept: those of the longest line (RFC 5322, 2.1.1).
+const maxContentID = 998
 
 // contentType reads Content-Type (RFC 2045, 5) and returns its name parameter. Where there is no type and subtype, the
 // default counts, charset included (5.2).

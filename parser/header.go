@@ -38,7 +38,7 @@ func (f *field) string() string {
 // section is a header section.
 type section struct {
 	fields []field
-	size   int       // of the fields' values
+	size   int       // of the fields and of what stands between them
 	body   int       // where the body starts
 	end    delimiter // the delimiter that stood inside the section, so that there is no body
 	isCut  bool      // whether one did
@@ -120,7 +120,8 @@ func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next in
 		}
 	case !sec.seen && sec.odd < 0 && bytes.HasPrefix(line, []byte("From ")) && next > 0:
 		r.defect("mbox_from_line", info, r.place(s, part, i), "%s", excerpt(line))
-	case sec.odd >= 0 && folded && next > 0 && i-sec.odd < int(r.limits.LineBytes): // goes on with the line that is no field
+	case sec.odd >= 0 && folded && next > 0 && i-sec.odd < int(r.limits.LineBytes):
+		sec.size += len(line) // goes on with the line that is no field
 	case sec.odd >= 0 || next < 0:
 		// A second line that is no field, or one that is longer than any field: the empty line is missing.
 		if sec.body = sec.odd; sec.odd < 0 {
@@ -131,6 +132,7 @@ func (r *reader) headerLine(s *source, sec *section, i int, line []byte, next in
 	default:
 		r.defect("malformed_header", warning, r.place(s, part, i), "not a header field: %s", excerpt(line))
 		sec.odd = i
+		sec.size += len(line)
 	}
 	return false
 }
@@ -165,7 +167,7 @@ func (r *reader) addField(s *source, sec *section, f field, part string) {
 		sec.extra++
 	}
 	r.headerCount++
-	sec.size += len(f.raw)
+	sec.size += len(f.name) + len(f.raw)
 	sec.fields = append(sec.fields, f)
 }
 

@@ -1,8 +1,8 @@
 package parser
 
 import (
+	"cmp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -19,24 +19,30 @@ type structured struct {
 	params map[string]string
 }
 
-// maxParams is how many parameters of a value are kept, the pieces of continuations counted one by one.
-const maxParams = 1000
+// How many parameters are kept, the pieces of continuations counted one by one.
+const (
+	maxParams    = 1000 // of a value
+	maxAllParams = 5000 // of a message
+	fewParams    = 10   // of a value in any case: many in one part hide no boundary in another
+)
 
 // structured reads an unfolded value with its parameters (RFC 2045, 5.1; RFC 2231).
 func (r *reader) structured(s string, where place) structured {
 	l := lexer{s: s}
 	value := strings.TrimSuffix(strings.ToLower(l.value()), "/")
 	var raw []param
+	limit := max(min(maxParams, maxAllParams-r.paramCount), fewParams)
 	for l.i < len(l.s) {
 		p, ok := l.param()
-		if ok && len(raw) == maxParams {
-			r.defect("ambiguous_parameter", severe, where, "more than %d parameters", maxParams)
+		if ok && len(raw) == limit {
+			r.defect("ambiguous_parameter", severe, where, "more than %d parameters", limit)
 			break
 		}
 		if ok {
 			raw = append(raw, p)
 		}
 	}
+	r.paramCount += len(raw)
 	if l.comments {
 		r.defect("ambiguous_comment", warning, where, "a comment: %s", excerpt(s))
 	}
@@ -283,66 +289,49 @@ func commentEnd(s string, i int) int {
 	return 0
 }
 
-// pieces are the continuations of one parameter.
-type pieces struct {
-	numbers []int
-	values  map[int]string
-	encoded map[int]bool
+// piece is an extended parameter, or a part of one.
+type piece struct {
+	name    string
+	number  int
+	encoded bool
+	value   string
 }
 
 // joinParams joins continuations and decodes (RFC 2231, 3 and 4). The first of a name wins, but an extended one wins
 // over a plain one, as it is meant to.
 func (r *reader) joinParams(raw []param, where place) map[string]string {
 	out := map[string]string{}
-	split := map[string]*pieces{}
+	var pieces []piece
 	for _, p := range raw {
 		name, number, encoded, ok := splitName(p.name)
 		if ok && !isPieceName(p.name, name, number) {
 			r.defect("ambiguous_parameter", severe, where, "an odd name of a piece: %q", excerpt(p.name))
 		}
-		if !ok {
+		switch {
+		case !ok:
 			if _, known := out[p.name]; known {
 				r.defect("ambiguous_parameter", severe, where, "%q twice", excerpt(p.name))
 				continue
 			}
 			out[clean(p.name)] = r.words(p.value, where)
-			continue
-		}
-		if name == "" {
+		case name == "":
 			r.defect("ambiguous_parameter", severe, where, "no name: %q", excerpt(p.name))
-			continue
+		default:
+			pieces = append(pieces, piece{name, number, encoded, p.value})
 		}
-		s := split[name]
-		if s == nil {
-			s = &pieces{values: map[int]string{}, encoded: map[int]bool{}}
-			split[name] = s
-		}
-		if _, known := s.values[number]; known {
-			r.defect("ambiguous_parameter", severe, where, "%q twice", excerpt(p.name))
-			continue
-		}
-		s.numbers = append(s.numbers, number)
-		s.values[number], s.encoded[number] = p.value, encoded
 	}
-	for _, name := range sortedKeys(split) {
-		if _, known := out[name]; known {
-			r.defect("ambiguous_parameter", severe, where, "%q both plain and extended", excerpt(name))
+	slices.SortStableFunc(pieces, func(a, b piece) int {
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.number, b.number))
+	})
+	for len(pieces) > 0 {
+		n := 1
+		for n < len(pieces) && pieces[n].name == pieces[0].name {
+			n++
 		}
-		if last := slices.Max(split[name].numbers); last >= len(split[name].numbers) {
-			r.defect("ambiguous_parameter", severe, where, "pieces of %q are missing", excerpt(name))
-		}
-		out[clean(name)] = r.joinPieces(split[name], where)
+		r.joinPieces(out, pieces[:n], where)
+		pieces = pieces[n:]
 	}
 	return out
-}
-
-func sortedKeys[T any](m map[string]T) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }
 
 // maxNumber is the highest number of a piece; a higher one is none.
@@ -369,33 +358,46 @@ func isPieceName(s, name string, number int) bool {
 	return ok && (rest == "" || rest == digits || rest == digits+"*")
 }
 
-func (r *reader) joinPieces(p *pieces, where place) string {
-	sort.Ints(p.numbers)
+// joinPieces joins the pieces of one parameter, which are in order.
+func (r *reader) joinPieces(out map[string]string, pieces []piece, where place) {
+	name := clean(pieces[0].name)
+	if _, known := out[name]; known {
+		r.defect("ambiguous_parameter", severe, where, "%q both plain and extended", excerpt(name))
+	}
 	var octets []byte
 	charset := ""
-	for k, n := range p.numbers {
-		value := p.values[n]
-		if !p.encoded[n] {
+	distinct := len(pieces)
+	for k, p := range pieces {
+		value := p.value
+		switch prefix := charset + "'"; {
+		case k > 0 && p.number == pieces[k-1].number:
+			r.defect("ambiguous_parameter", severe, where, "piece %d of %q twice", p.number, excerpt(name))
+			distinct--
+			continue
+		case !p.encoded:
 			octets = append(octets, value...)
 			continue
-		}
-		if k == 0 {
+		case k == 0:
 			if parts := strings.SplitN(value, "'", 3); len(parts) == 3 {
 				charset, value = parts[0], parts[2]
 			} else {
 				r.defect("malformed_parameter", warning, where, "no charset: %s", excerpt(value))
 			}
-		} else if prefix := charset + "'"; len(prefix) > 1 && len(value) > len(prefix) && strings.EqualFold(value[:len(prefix)], prefix) {
+		case len(prefix) > 1 && len(value) > len(prefix) && strings.EqualFold(value[:len(prefix)], prefix):
 			// Some writers name the charset again.
 			r.defect("malformed_parameter", warning, where, "a charset in a later piece: %s", excerpt(value))
 			value = value[len(prefix):]
 		}
 		octets = append(octets, percentDecode(value)...)
 	}
-	if charset == "" {
-		return r.words(r.guess(string(octets), where), where)
+	if pieces[len(pieces)-1].number >= distinct {
+		r.defect("ambiguous_parameter", severe, where, "pieces of %q are missing", excerpt(name))
 	}
-	return oneLine(r.decodeCharset(charset, octets, where))
+	if charset == "" {
+		out[name] = r.words(r.guess(string(octets), where), where)
+	} else {
+		out[name] = oneLine(r.decodeCharset(charset, octets, where))
+	}
 }
 
 func percentDecode(s string) []byte {

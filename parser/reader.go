@@ -21,6 +21,7 @@ type reader struct {
 	late   bool      // whether it was
 
 	texts    [2]candidates // of plain text and of HTML
+	found    *node         // the first report
 	fieldBuf []field       // of the section under way
 	body     body          // of the leaf under way
 	extract  *extraction   // the part that is wanted in full, if one is
@@ -29,6 +30,7 @@ type reader struct {
 
 	// What was used of the limits.
 	parts, headerCount, headerBytes, wordCount, decodedBytes int
+	addressCount, paramCount, paramBytes                     int
 }
 
 // candidates are the bodies of a type that may be the text of the message.
@@ -69,7 +71,7 @@ func (r *reader) read(s *source) error {
 	r.out.Parts = []*mailv1.Part{root.part}
 	r.out.Headers, root.part.Headers = root.part.Headers, nil
 	r.bodies(root)
-	r.report(root)
+	r.report()
 	r.sortDefects()
 	r.fit()
 	return s.err

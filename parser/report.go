@@ -12,13 +12,8 @@ const reportBytes = 256 << 10
 
 // report reads the first machine-readable report of the message: a delivery status (RFC 3464) or a feedback report
 // (RFC 5965), also where no multipart/report holds it. Where there is none, a bounce may be written for people.
-func (r *reader) report(root *node) {
-	var found *node
-	leaves(root, func(n, _ *node) {
-		if found == nil && isReport(n.part.Type) {
-			found = n
-		}
-	})
+func (r *reader) report() {
+	found := r.found
 	if found == nil {
 		r.out.Report = r.writtenReport()
 		return

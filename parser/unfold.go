@@ -3,12 +3,14 @@ package parser
 import (
 	"bytes"
 	"strings"
+
+	"github.com/rohrpost/rohrpost/proto/bytesize"
 )
 
 // unfold makes each fold one space, takes the white space around a value away and makes it valid UTF-8 (RFC 5322, 2.2.3;
 // RFC 6532). A fold inside an encoded word, where no white space may stand (RFC 2047, 2), goes.
 func (r *reader) unfold(raw string, where place) string {
-	raw = strings.Trim(r.cutField(raw, where), " \t\r\n")
+	raw = strings.Trim(r.cutField(raw, int(r.limits.HeaderBytes), where), " \t\r\n")
 	return r.guess(r.withoutFolds(raw, where, func(out []byte, _ string) []byte {
 		out = bytes.TrimRight(out, " \t")
 		if inWord(out) {
@@ -21,7 +23,10 @@ func (r *reader) unfold(raw string, where place) string {
 // unfoldParams is unfold for values with parameters: white space in quotes is part of a parameter, of whatever length. Tabs
 // become spaces.
 func (r *reader) unfoldParams(raw string, where place) string {
-	raw = strings.TrimLeft(r.cutField(raw, where), " \t\r\n")
+	limit := int(r.limits.HeaderBytes)
+	raw = r.cutField(raw, max(limit-r.paramBytes, min(limit, fewParamBytes)), where)
+	r.paramBytes += len(raw)
+	raw = strings.TrimLeft(raw, " \t\r\n")
 	return r.guess(r.withoutFolds(raw, where, func(out []byte, space string) []byte {
 		for range len(space) - strings.Count(space, "\r") - strings.Count(space, "\n") {
 			out = append(out, ' ')
@@ -30,11 +35,14 @@ func (r *reader) unfoldParams(raw string, where place) string {
 	}), where)
 }
 
-// cutField gives the start of a field that alone is above the limit: what is made of a value takes many times its memory.
-func (r *reader) cutField(raw string, where place) string {
-	if limit := int(r.limits.HeaderBytes); len(raw) > limit {
-		r.once("header_bytes_limit", severe, where, "a header field of more than %s", r.limits.HeaderBytes)
-		raw = raw[:limit]
+// fewParamBytes is how much of a value with parameters is read when the fields before it have used up the limit.
+const fewParamBytes = 4 << 10
+
+// cutField gives the start of a field that is above a limit: what is made of a value takes many times its memory.
+func (r *reader) cutField(raw string, limit int, where place) string {
+	if len(raw) > limit {
+		r.once("header_bytes_limit", severe, where, "a header field of more than %s", bytesize.Size(limit))
+		raw = strings.Clone(raw[:limit]) // the whole is not held
 	}
 	if strings.IndexByte(raw, 0) >= 0 {
 		r.once("ambiguous_nul", severe, where, "a NUL in a header field")
