@@ -181,21 +181,23 @@ func (r *reader) keeps(n *node) int {
 	return 0
 }
 
-// keepsText keeps the first text of each type, and the first that has a file name, which counts where there is no other.
+// keepsText keeps the texts of each type that are shown, up to the limit all together, and the first that has a file name.
 func (r *reader) keepsText(n *node, limit int) int {
-	if n.part.Disposition == "attachment" {
-		return 0
-	}
 	slot := &r.texts[0]
 	if n.part.Type == htmlType {
 		slot = &r.texts[1]
 	}
-	if slot.found == nil && !isNamed(n) {
-		slot.found = n
+	switch {
+	case n.part.Disposition == "attachment":
+		return 0
+	case !isNamed(n):
+		for _, other := range slot.shown {
+			limit -= len(other.kept)
+		}
+		slot.shown = append(slot.shown, n)
 		return limit
-	}
-	if slot.first == nil && slot.found == nil {
-		slot.first = n
+	case slot.named == nil && len(slot.shown) == 0:
+		slot.named = n
 		return limit
 	}
 	return 0

@@ -27,6 +27,8 @@ type node struct {
 	boundary string
 	// kept is the decoded body, as far as the reader keeps it.
 	kept []byte
+	// isShown is whether it is a text of the message.
+	isShown bool
 	// cut is whether the decoded body has more than was kept.
 	cut bool
 }

@@ -35,8 +35,8 @@ type reader struct {
 
 // candidates are the bodies of a type that may be the text of the message.
 type candidates struct {
-	found *node // the first that is no attachment
-	first *node // the first that has a file name but is shown in place
+	shown []*node // those that are no attachments
+	named *node   // the first that has a file name but is shown in place; it counts where there is no other
 }
 
 // extraction is a part whose decoded body goes to a writer.

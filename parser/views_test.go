@@ -3,6 +3,7 @@ package parser
 import (
 	"bytes"
 	"crypto/sha256"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,11 @@ func TestViews(t *testing.T) {
 		{"no uuencoded file", "Subject: s\n\nbegin 644\nbegin 99 x\n begin 644 x\nbegin 64 x\n", "", "begin 644\r\nbegin 99 x\r\n begin 644 x\r\nbegin 64 x\r\n", ""},
 		{"a text beside a uuencoded file", "Content-Transfer-Encoding: x-uuencode\n\ntext\nbegin 644 a\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
 		{"two uuencoded files", "Content-Transfer-Encoding: x-uuencode\n\nbegin 644 a\n#86)C\n`\nend\n\nbegin 644 b\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
+		{"two texts", multipart + "--b\n\nx\n--b\n\n\n--b\n\ny\n\n--b\n\nz\n--b--\n", "", "x\ny\r\nz", ""},
+		{"two texts in HTML", multipart + "--b\nContent-Type: text/html\n\n<p>x<!--\n--b\nContent-Type: text/html\n\n<p>y\n--b--\n", "", "x\ny", "<p>x<!--\n<p>y"},
+		{"a footer", multipart + "--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\nx\n--c\nContent-Type: text/html\n\n<p>x\n--c--\n--b\n\nfooter\n--b--\n", "", "x\nfooter", "<p>x"},
+		{"two texts to choose from", "Content-Type: multipart/alternative; boundary=b\n\n--b\n\nx\n--b\n\ny\n--b--\n", "ambiguous_alternative", "x\ny", ""},
+		{"two texts in HTML to choose from", "Content-Type: multipart/alternative; boundary=b\n\n--b\nContent-Type: text/html\n\nx\n--b\nContent-Type: multipart/related; boundary=c\n\n--c\nContent-Type: text/html\n\ny\n--c--\n--b--\n", "ambiguous_alternative", "x\ny", "x\ny"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -101,5 +107,51 @@ func TestPieces(t *testing.T) {
 		if odd := hasDefect(r.out, "ambiguous_parameter"); got != want || odd != (want != "a.b") {
 			t.Errorf("%s: got %q, want %q; noted is %v", value, got, want, odd)
 		}
+	}
+}
+
+// TestNoPartIsNowhere: each leaf is a text, an attachment, an inline part or a report.
+func TestNoPartIsNowhere(t *testing.T) {
+	t.Parallel()
+	content := "Content-Type: multipart/mixed; boundary=b\n"
+	for _, header := range []string{
+		"X: text", "Content-Type: text/html", "X: text", "Content-Type: text/calendar", "Content-Type: text/plain; name=a",
+		"Content-Type: a/b", "Content-Disposition: attachment", "Content-Type: image/png\nContent-Disposition: inline",
+		"Content-Type: text/html; name=a", "Content-Type: text/x\nContent-Disposition: inline",
+	} {
+		content += "\n--b\n" + header + "\n\ntext"
+	}
+	m := check(t, crlf(content+"\n--b--\n"), Limits{})
+	if diff := cmp.Diff([]string{"1.5", "1.6", "1.7", "1.9"}, m.GetAttachments()); diff != "" {
+		t.Errorf("attachments: %s", diff)
+	}
+	if diff := cmp.Diff([]string{"1.4", "1.8", "1.10"}, m.GetInlines()); diff != "" {
+		t.Errorf("inlines: %s", diff)
+	}
+	if m.GetText() != "text\ntext" || m.GetHtml() != "text" {
+		t.Errorf("text %q, HTML %q", m.GetText(), m.GetHtml())
+	}
+}
+
+// TestTextsWithinLimit: many texts take no more memory and room than one.
+func TestTextsWithinLimit(t *testing.T) {
+	t.Parallel()
+	part := "--b\n\n" + strings.Repeat("0123456789", 50) + "\n"
+	content := crlf("Content-Type: multipart/mixed; boundary=b\n\n" + strings.Repeat(part, 200) + "--b--\n")
+	limits := Limits{TextBytes: 1 << 10}.withDefaults()
+	m := check(t, content, limits)
+	if got := kinds(m); len(m.GetText()) < 1<<10 || len(m.GetText()) > 1<<10+200 || !m.GetTextTruncated() || !slices.Equal(got, []string{"text_limit"}) {
+		t.Errorf("a text of %d octets, truncated %v, %v", len(m.GetText()), m.GetTextTruncated(), got)
+	}
+	r := newReader(limits)
+	if err := r.read(r.source(content, false)); err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, n := range r.texts[0].shown {
+		kept += len(n.kept)
+	}
+	if kept > 4<<10 {
+		t.Errorf("%d octets kept", kept)
 	}
 }

@@ -208,12 +208,12 @@ type ParsedMessage struct {
 	References []string `protobuf:"bytes,11,rep,name=references,proto3" json:"references,omitempty"`
 	// The MIME tree: exactly one root, whose path is "1".
 	Parts []*Part `protobuf:"bytes,12,rep,name=parts,proto3" json:"parts,omitempty"`
-	// The best plain text, decoded to UTF-8, or text made from the HTML where there is no plain text. Cut at the
-	// parser's text limit, see text_truncated.
+	// The plain texts that are shown, one below the other, decoded to UTF-8, or text made from the HTML where there is no
+	// plain text. Cut at the parser's text limit, see text_truncated.
 	Text string `protobuf:"bytes,13,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether text or html was cut at the limit.
 	TextTruncated bool `protobuf:"varint,14,opt,name=text_truncated,json=textTruncated,proto3" json:"text_truncated,omitempty"`
-	// The best HTML, decoded to UTF-8; empty if there is none.
+	// The HTML that is shown, decoded to UTF-8; several documents one below the other; empty if there is none.
 	Html string `protobuf:"bytes,15,opt,name=html,proto3" json:"html,omitempty"`
 	// The paths of the parts that are attachments, in order.
 	Attachments []string `protobuf:"bytes,16,rep,name=attachments,proto3" json:"attachments,omitempty"`
@@ -235,7 +235,8 @@ type ParsedMessage struct {
 	Bcc []*Address `protobuf:"bytes,24,rep,name=bcc,proto3" json:"bcc,omitempty"`
 	// The phrases of the Keywords fields, decoded.
 	Keywords []string `protobuf:"bytes,25,rep,name=keywords,proto3" json:"keywords,omitempty"`
-	// The paths of the parts that are shown inside the text, such as the images of the HTML; see Part.content_id. In order.
+	// The paths of the parts that are shown inside the text, such as the images of the HTML, see Part.content_id, or that are
+	// texts of other types, such as a calendar. In order.
 	Inlines       []string `protobuf:"bytes,26,rep,name=inlines,proto3" json:"inlines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
