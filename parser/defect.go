@@ -18,10 +18,11 @@ const (
 )
 
 const (
-	// maxDefects is how many defects are kept; one more says that there were others.
-	maxDefects = 200
-	// maxOfKind is how many defects of one kind are kept, so that none hides the others.
+	// maxOfKind is how many defects of one kind are kept.
 	maxOfKind = 20
+	// maxRepeats is how many defects of kinds that were noted before are kept. The first of a kind always is: what a policy
+	// asks for cannot be pushed out by others.
+	maxRepeats = 200
 	// maxDetail is how many octets a detail may have.
 	maxDetail = 200
 	// unknownOffset marks a place that has no offset in the content.
@@ -45,13 +46,12 @@ func (r *reader) defect(kind string, severity mailv1.Severity, where place, form
 			return // a field that is read twice, once for itself and once for what it means
 		}
 	}
-	r.noted[kind]++
-	switch n := len(r.out.Defects); {
-	case n > maxDefects:
-		return
-	case n == maxDefects:
-		kind, severity, where.part = "defect_limit", severe, ""
-		detail = fmt.Sprintf("more than %d defects; the others are left out", maxDefects)
+	if r.noted[kind]++; r.noted[kind] > 1 {
+		if r.repeats == maxRepeats {
+			r.once("defect_limit", severe, place{offset: where.offset}, "more than %d defects that repeat others", maxRepeats)
+			return
+		}
+		r.repeats++
 	}
 	r.out.Defects = append(r.out.Defects, &mailv1.Defect{
 		Kind: kind, Severity: severity, Part: where.part, Offset: where.offset, Detail: detail,

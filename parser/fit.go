@@ -1,6 +1,9 @@
 package parser
 
 import (
+	"slices"
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
@@ -14,7 +17,6 @@ func (r *reader) fit() {
 		return
 	}
 	r.defect("result_limit", severe, place{offset: unknownOffset}, "a result of more than %s", r.limits.ResultBytes)
-	r.defectLast()
 	root := r.out.GetParts()[0]
 	steps := []func(){
 		func() { r.cutTexts(over()) },
@@ -31,7 +33,7 @@ func (r *reader) fit() {
 		func() { r.out.Headers = nil },
 		func() { eachPart(root, func(p *mailv1.Part) { p.Filename = cut(p.Filename, 255) }) },
 		func() { root.Parts, root.Unparsed, r.out.Attachments, r.out.Inlines = nil, true, nil, nil },
-		func() { r.out.Defects = r.out.Defects[max(len(r.out.Defects)-20, 0):] },
+		func() { r.fitDefects(limit) },
 	}
 	for _, step := range steps {
 		step()
@@ -40,22 +42,45 @@ func (r *reader) fit() {
 		}
 	}
 	// Only single values of an absurd size are left.
+	defects := r.out.GetDefects()
 	r.out = &mailv1.ParsedMessage{
 		Subject: cut(r.out.GetSubject(), 998), MessageId: cut(r.out.GetMessageId(), 998), Date: r.out.GetDate(),
-		Size: r.out.GetSize(), Defects: r.out.GetDefects(), TextTruncated: r.out.GetTextTruncated(),
+		Size: r.out.GetSize(), TextTruncated: r.out.GetTextTruncated(),
 		Parts: []*mailv1.Part{{Path: "1", Type: cut(root.GetType(), 255), Size: root.GetSize(), RawSize: root.GetRawSize(), Unparsed: true}},
 	}
+	r.out.Defects = defects
+	r.fitDefects(limit)
 }
 
-// defectLast makes room for the defect of the result limit where the number of defects had been reached.
-func (r *reader) defectLast() {
-	last := len(r.out.Defects) - 1
-	if r.out.Defects[last].GetKind() != "result_limit" {
-		r.out.Defects[last] = &mailv1.Defect{
-			Kind: "result_limit", Severity: severe, Offset: unknownOffset,
-			Detail: "a result of more than " + r.limits.ResultBytes.String(),
+// fitDefects keeps as many defects as there is room for: the first of a kind rather than one more, and a severe one rather
+// than others.
+func (r *reader) fitDefects(limit int) {
+	all := r.out.Defects
+	r.out.Defects = nil
+	left := limit - proto.Size(r.out)
+	byWorth := slices.Clone(all)
+	worth := make(map[*mailv1.Defect]int, len(all))
+	seen := map[string]bool{}
+	for _, d := range all {
+		worth[d] = int(d.GetSeverity())
+		if strings.HasPrefix(d.GetKind(), "ambiguous_") {
+			worth[d] = int(severe)
+		}
+		if !seen[d.GetKind()] {
+			worth[d] += int(severe) + 1
+		}
+		seen[d.GetKind()] = true
+	}
+	slices.SortStableFunc(byWorth, func(a, b *mailv1.Defect) int { return worth[b] - worth[a] })
+	fits := make(map[*mailv1.Defect]bool, len(all))
+	for _, d := range byWorth {
+		const frame = 6 // the number of the field and the size
+		if n := proto.Size(d) + frame; n <= left {
+			left -= n
+			fits[d] = true
 		}
 	}
+	r.out.Defects = slices.DeleteFunc(all, func(d *mailv1.Defect) bool { return !fits[d] })
 }
 
 // cutTexts shortens HTML and text such that n octets are saved, if they have as many: the HTML first, for the text says

@@ -13,12 +13,13 @@ import (
 
 // reader reads one message.
 type reader struct {
-	limits Limits
-	out    *mailv1.ParsedMessage
-	noted  map[string]int // how many defects of each kind were met
-	now    func() time.Time
-	until  time.Time // when the time is up
-	late   bool      // whether it was
+	limits  Limits
+	out     *mailv1.ParsedMessage
+	noted   map[string]int // how many defects of each kind were met
+	repeats int            // how many defects were kept that are not the first of their kind
+	now     func() time.Time
+	until   time.Time // when the time is up
+	late    bool      // whether it was
 
 	texts    [2]candidates // of plain text and of HTML
 	found    *node         // the first report
