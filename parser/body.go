@@ -22,6 +22,7 @@ type body struct {
 	nul        bool // whether there was a NUL
 	bareCR, cr bool // whether there was a CR without LF, and whether a CR was last
 
+	visible bool // whether there is more than white space in it
 	isPlain bool // whether it may hold a uuencoded file
 	files   uuFinder
 
@@ -76,6 +77,7 @@ func (b *body) decoded(p []byte) {
 	n := b.node
 	n.part.Size += int64(len(p))
 	b.hash.Write(p)
+	b.visible = b.visible || len(bytes.TrimSpace(p)) > 0
 	if b.isPlain {
 		b.files.write(p)
 	}
@@ -130,7 +132,7 @@ func (r *reader) newBody(n *node) *body {
 	b.hash.Reset()
 	b.node, b.limit, b.extract = n, r.keeps(n), nil
 	b.isText, b.nul, b.bareCR, b.cr = strings.HasPrefix(n.part.Type, "text/") && decoding(n.part.Encoding) != isBase64, false, false, false
-	b.isPlain = n.part.Type == plainType
+	b.isPlain, b.visible = n.part.Type == plainType, false
 	b.files.reset()
 	b.decoder = b.newDecoder(n.part.Encoding)
 	if r.extract != nil && r.extract.path == n.part.Path {

@@ -80,6 +80,8 @@ func (r *reader) contentType(n *node, value string, where place) string {
 	switch {
 	case n.boundary == "":
 		r.defect("missing_boundary", warning, where, "a multipart without boundary: %s", excerpt(value))
+		r.defect("ambiguous_multipart", severe, where, "a %s without boundary, read as a text", excerpt(n.part.Type))
+		n.part.Type = plainType // RFC 2045, 5.2
 	case !plain || strings.Trim(boundary, " \t") != boundary || strings.ContainsFunc(boundary, isNoBoundary):
 		r.defect("ambiguous_boundary_value", severe, where, "not what a boundary may be: %q", excerpt(boundary))
 	case len(n.boundary) > 70:

@@ -121,7 +121,10 @@ func (r *reader) multipart(s *source, sec section, n *node) delimiter {
 	switch {
 	case sec.isCut:
 		end = sec.end
-	case n.boundary != "" && !r.tooDeep(n):
+		text := r.openPreamble(s, sec.body, n)
+		s.shut(end.end)
+		text.keep(r, n)
+	case !r.tooDeep(n):
 		end = r.children(s, sec.body, n)
 	default:
 		end = s.next(sec.body)
@@ -144,8 +147,13 @@ func (r *reader) children(s *source, pos int, n *node) delimiter {
 	if n.part.Type == "multipart/digest" {
 		childType = messageType // RFC 2046, 5.1.5
 	}
+	text := r.openPreamble(s, pos, n)
 	d := s.next(pos)
-	if d.level != own {
+	begins := d.level == own && !d.closing
+	if begins {
+		s.shut(d.end)
+		text.drop(r, n)
+	} else {
 		r.defect("missing_start_boundary", warning, n.where, "a multipart without parts")
 	}
 	for d.level == own && !d.closing {
@@ -163,11 +171,14 @@ func (r *reader) children(s *source, pos int, n *node) delimiter {
 		s.bounds = s.bounds[:own+1]
 		s.bounds[own].closed = true
 		d = s.next(d.next)
-		s.bounds = s.bounds[:own]
-		return d
+	} else {
+		r.defect("missing_end_boundary", warning, n.where, "%s", excerpt(n.boundary))
 	}
 	s.bounds = s.bounds[:own]
-	r.defect("missing_end_boundary", warning, n.where, "%s", excerpt(n.boundary))
+	if !begins {
+		s.shut(d.end)
+		text.keep(r, n)
+	}
 	return d
 }
 

@@ -60,6 +60,13 @@ func TestViews(t *testing.T) {
 		{"a footer", multipart + "--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\nx\n--c\nContent-Type: text/html\n\n<p>x\n--c--\n--b\n\nfooter\n--b--\n", "", "x\nfooter", "<p>x"},
 		{"two texts to choose from", "Content-Type: multipart/alternative; boundary=b\n\n--b\n\nx\n--b\n\ny\n--b--\n", "ambiguous_alternative", "x\ny", ""},
 		{"two texts in HTML to choose from", "Content-Type: multipart/alternative; boundary=b\n\n--b\nContent-Type: text/html\n\nx\n--b\nContent-Type: multipart/related; boundary=c\n\n--c\nContent-Type: text/html\n\ny\n--c--\n--b--\n", "ambiguous_alternative", "x\ny", "x\ny"},
+		{"a multipart without boundary in base64", "Content-Type: multipart/mixed\nContent-Transfer-Encoding: base64\n\neA==\n", "missing_boundary ambiguous_multipart", "x", ""},
+		{"a multipart that only ends", multipart + "x\n--b--\ny", "missing_start_boundary ambiguous_multipart", "x\r\n--b--\r\ny", ""},
+		{"a multipart inside without parts", multipart + "--b\nContent-Type: multipart/alternative; boundary=c\n\nx\n--b\n\ny\n--b--\n", "missing_start_boundary missing_end_boundary ambiguous_multipart", "x\ny", ""},
+		{"a multipart that is cut in its header section", multipart + "--b\nContent-Type: multipart/mixed; boundary=c\nx\n--b\n\ny\n--b--\n", "ambiguous_multipart malformed_header ambiguous_header_end", "x\ny", ""},
+		{"a multipart of white space", multipart + "\n \n", "missing_start_boundary missing_end_boundary", "", ""},
+		{"a preamble", multipart + "x\n--b\n\ny\n--b--\nz\n", "", "y", ""},
+		{"a preamble in base64", "Content-Type: multipart/mixed; boundary=b\nContent-Transfer-Encoding: base64\n\nx\n--b--\n", "ambiguous_multipart_encoding missing_start_boundary ambiguous_multipart", "x\r\n--b--\r\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
