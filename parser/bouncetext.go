@@ -18,7 +18,8 @@ func (r *reader) writtenReport() *mailv1.Report {
 	}
 	out := &mailv1.Report{Type: "delivery-status", Guessed: true}
 	if start := r.statusFields(); start >= 0 {
-		perRecipient(out, r.groups([]byte(r.out.Text[start:]), ""))
+		groups, _ := r.groups([]byte(r.out.Text[start:]), "") // what follows the fields is text for people
+		perRecipient(out, groups)
 		out.Recipients = firstRecipients(out.Recipients)
 		return out
 	}
@@ -33,8 +34,8 @@ func (r *reader) writtenReport() *mailv1.Report {
 // failed.
 func (r *reader) fromText(out *mailv1.Report) {
 	var written []*mailv1.ReportRecipient
-	for i, one := range out.Recipients {
-		if one.GetDiagnostic() != "" || !isGeneral(one.GetStatus()) || strings.HasPrefix(one.GetStatus(), "2") || i == maxRecipients {
+	for _, one := range out.Recipients[:min(len(out.Recipients), maxRecipients)] {
+		if one.GetDiagnostic() != "" || !isGeneral(one.GetStatus()) || strings.HasPrefix(one.GetStatus(), "2") {
 			continue
 		}
 		if written == nil {

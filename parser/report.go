@@ -26,7 +26,10 @@ func (r *reader) report() {
 	if found.cut {
 		r.defect("report_limit", severe, found.where, "a report of more than %d octets", reportBytes)
 	}
-	groups := r.groups(found.kept, found.part.Path)
+	groups, odd := r.groups(found.kept, found.part.Path)
+	if odd != nil {
+		r.defect("malformed_report", warning, found.where, "%s: %s", odd.GetKind(), odd.GetDetail())
+	}
 	if strings.Contains(found.part.Type, "feedback") {
 		for _, g := range groups {
 			out.Fields = append(out.Fields, g...)
@@ -82,21 +85,29 @@ func value(headers []*mailv1.Header, name string) string {
 	return ""
 }
 
-// groups reads groups of fields with empty lines between them.
-func (r *reader) groups(body []byte, part string) [][]*mailv1.Header {
-	var out [][]*mailv1.Header
-	s := r.source(body, true)
+// groups reads groups of fields with empty lines between them. They are none of the message's header sections: they have
+// limits of their own, and what is odd in them is nothing that two readers of the mail see differently. It is returned.
+func (r *reader) groups(body []byte, part string) (groups [][]*mailv1.Header, odd *mailv1.Defect) {
+	own := newReader(r.limits)
+	s := own.source(body, true)
 	for pos := 0; pos < len(body); {
 		if line, next := s.line(pos); next > 0 && len(bytes.TrimSpace(line)) == 0 {
 			pos = next
 			continue
 		}
-		sec := r.section(s, pos, part)
+		sec := own.section(s, pos, part)
 		if len(sec.fields) == 0 {
 			break
 		}
-		out = append(out, r.headers(s, sec.fields, part))
+		groups = append(groups, own.headers(s, sec.fields, part))
 		pos = sec.body
 	}
-	return out
+	for _, d := range own.out.Defects {
+		if strings.HasSuffix(d.GetKind(), "_limit") {
+			r.once(d.GetKind(), d.GetSeverity(), place{part: part, offset: unknownOffset}, "%s", d.GetDetail())
+		} else if odd == nil {
+			odd = d
+		}
+	}
+	return groups, odd
 }

@@ -2,6 +2,7 @@ package parser
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
 )
@@ -32,6 +34,51 @@ func TestReportFields(t *testing.T) {
 		hits++
 	}
 	t.Logf("score dsn-arf-kumomta: %d/%d", hits, all)
+}
+
+// TestHonestBounce: text that stands behind the fields of a bounce makes it no ambiguous mail, and takes nothing of the
+// message's limits.
+func TestHonestBounce(t *testing.T) {
+	t.Parallel()
+	const fields = "Reporting-MTA: dns; a\n\nFinal-Recipient: rfc822; b@c\nStatus: 5.1.1\n\n"
+	const words = "Some words\nmore words\nand yet more\n"
+	for name, c := range map[string]struct {
+		content string
+		kinds   []string
+	}{
+		"written for people": {"Return-Path: <>\n\n" + fields + words, nil},
+		"a report":           {"Content-Type: message/delivery-status\n\n" + fields + words, []string{"malformed_report"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := check(t, crlf(c.content), Limits{HeaderCount: 3})
+			if diff := cmp.Diff(c.kinds, kinds(m), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("defects: %s", diff)
+			}
+			if all := m.GetReport().GetRecipients(); len(all) != 1 || all[0].GetAddress() != "b@c" || all[0].GetStatus() != "5.1.1" {
+				t.Errorf("recipients %v", all)
+			}
+		})
+	}
+}
+
+// TestManyRecipientsFromText: what a text says is looked up for so many recipients, and for none beyond.
+func TestManyRecipientsFromText(t *testing.T) {
+	t.Parallel()
+	var status strings.Builder
+	for i := range 2 * maxRecipients {
+		fmt.Fprintf(&status, "Final-Recipient: rfc822; %d@c\nAction: failed\n\n", i)
+	}
+	var text strings.Builder
+	for i := range 2 * maxRecipients {
+		fmt.Fprintf(&text, "<%d@c>: no such user\n", (i+maxRecipients)%(2*maxRecipients))
+	}
+	for _, r := range check(t, crlf("Content-Type: multipart/report; boundary=b\n\n--b\n\nMail could not be delivered:\n"+text.String()+
+		"--b\nContent-Type: message/delivery-status\n\n"+status.String()+"--b--\n"), Limits{}).GetReport().GetRecipients() {
+		if r.GetDiagnostic() != "" {
+			t.Fatalf("%s: %s", r.GetAddress(), r.GetDiagnostic())
+		}
+	}
 }
 
 func names(headers []*mailv1.Header) []string {
