@@ -20,7 +20,7 @@ import (
 // applicationServices returns what registers the services for applications and operators at a server.
 func applicationServices(s *stage, store *postgres.Store, engine *spool.Spool) func(grpc.ServiceRegistrar) {
 	admin := spooladmin.New(store, engine.Live, spooladmin.Options{
-		Logger: s.log, Commander: store, Caller: process.Caller,
+		Logger: s.log, Commander: store, Suspender: store, Caller: process.Caller,
 	})
 	send := spoolsend.New(engine, store, spoolsend.Options{
 		Hostname: s.cfg.Gateway.Hostname, Caller: process.Caller, Logger: s.log, TracerProvider: s.provider,

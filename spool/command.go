@@ -67,12 +67,13 @@ func (e commanded) apply(c *core) {
 	c.commands[e.ID] = true
 	c.note(m, eventCommand, bySpool, nil, cut(fmt.Sprintf("%s, by %s", e.Verb, e.By), 500))
 	recipients := c.obey(m, e.Verb)
+	told := c.toldSuspended(m, e.Verb)
 	a := c.newAttempt(m, AttemptNote)
 	if e.Verb == VerbCancel && len(recipients) > 0 {
 		a.Kind, a.Recipients, a.Ended = AttemptResult, recipients, m.ends(recipients)
 	}
 	w := c.record(m, a, func() { delete(c.commands, e.ID) })
-	w.Commands = append(w.Commands, CommandDone{Command: e.ID, Result: m.told(e.Verb, len(recipients))})
+	w.Commands = append(w.Commands, CommandDone{Command: e.ID, Result: m.told(e.Verb, len(recipients)) + told})
 	c.push(w)
 }
 

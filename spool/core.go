@@ -26,6 +26,9 @@ type core struct {
 	held      bool // nothing may be sent, see Lease.Held
 	nextSweep time.Time
 
+	suspensions []Suspension // as the store has them; also those that have ended
+	nextLift    *timer       // when the next of them ends
+
 	expected map[ID][]*waiter // submissions of messages that another incarnation made durable
 	pace     time.Duration    // about how long verdicts take, see judgesFirst
 	judging  int              // messages that are judged before they are durable
@@ -59,7 +62,7 @@ func newCore(cfg Config, spool string, inc Incarnation, seed [32]byte) *core {
 	return c
 }
 
-// reset forgets everything but the workers.
+// reset forgets everything but the workers and what is suspended.
 func (c *core) reset(inc Incarnation) {
 	c.inc, c.bytes, c.diverting = inc, 0, false
 	c.judging, c.judgingOctets = 0, 0
@@ -74,6 +77,7 @@ func (c *core) reset(inc Incarnation) {
 	c.sched = newScheduler(c.cfg)
 	c.leases = leaseList{}
 	c.timers = nil
+	c.suspend()
 }
 
 // event is something that happened outside.
@@ -155,6 +159,7 @@ type tick struct{}
 func (tick) apply(c *core) {
 	c.timers.run(c.now)
 	c.endLeases()
+	c.parkSuspended()
 	if c.now.Before(c.nextSweep) {
 		return
 	}

@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -156,8 +155,7 @@ func (m *message) active() bool {
 
 // destination is the next hop that a recipient is queued for: the domain of the address in lower case.
 func (m *message) destination(r int32) string {
-	address := m.row.Envelope.GetRecipients()[r].GetAddress()
-	return strings.ToLower(address[strings.LastIndexByte(address, '@')+1:])
+	return DestinationOf(m.row.Envelope.GetRecipients()[r].GetAddress())
 }
 
 // byDestination groups recipients, keeping their order.

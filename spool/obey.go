@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// commandPoll is how often commands are looked for where none was heard of.
+	// commandPoll is how often commands and suspensions are looked for where none was heard of.
 	commandPoll = 2 * time.Second
 	// commandLimit is how many are taken at a time.
 	commandLimit = 100
 )
 
-// hear listens for commands, again and again, until the context ends.
+// hear listens for commands and suspensions, again and again, until the context ends.
 func (s *Spool) hear(ctx context.Context) {
 	for ctx.Err() == nil {
 		// What went wrong does no harm: commands are looked for anyway.
@@ -22,7 +22,7 @@ func (s *Spool) hear(ctx context.Context) {
 	}
 }
 
-// obey executes commands of operators, until the context ends.
+// obey executes commands of operators and learns what they suspend, until the context ends.
 func (s *Spool) obey(ctx context.Context) {
 	every := time.NewTicker(commandPoll)
 	defer every.Stop()
@@ -43,6 +43,9 @@ func (s *Spool) obeyOnce(ctx context.Context) error {
 	l := s.lease.Load()
 	if l == nil || s.away.Load() || s.stopping.Load() || !s.mayAct() {
 		return nil
+	}
+	if err := s.readSuspensions(ctx, l.Incarnation); err != nil {
+		return err
 	}
 	commands, messages, err := s.store.OpenCommands(ctx, l.Incarnation, commandLimit)
 	if err != nil {

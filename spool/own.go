@@ -46,6 +46,9 @@ func (s *Spool) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.readSuspensions(ctx, 0); err != nil { // before the first job of this incarnation
+		return err
+	}
 	s.keepEpoch(ctx, l)
 	s.hold(l, asked)
 	s.away.Store(false)
@@ -290,13 +293,13 @@ func (s *Spool) claimOnce(ctx context.Context) bool {
 	}
 	s.mu.Lock()
 	limit, ours := min(s.core.room(), claimLimit), s.core.inc == l.Incarnation
-	crowded := s.core.sched.allCrowded()
+	crowded, suspended := s.core.sched.allCrowded(), s.core.sched.suspended
 	s.mu.Unlock()
 	if limit <= 0 || !ours {
 		return false
 	}
 	messages, err := s.store.Claim(ctx, l.Incarnation, ClaimLimits{
-		Messages: limit, PerDestination: s.cfg.claimsFor(), Without: crowded,
+		Messages: limit, PerDestination: s.cfg.claimsFor(), Without: crowded, Suspended: suspended,
 	})
 	if err != nil {
 		if errors.Is(err, ErrFenced) {

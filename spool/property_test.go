@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/pattern"
 )
 
 // TestPromises drives the core through random histories and checks the promises P1 to P4 after every step: workers that
@@ -30,7 +31,7 @@ func (w *world) step() {
 	switch rapid.SampledFrom([]string{
 		"submit", "submit", "submit again", "commit", "commit", "commit", "join", "grant", "grant", "leave", "permit", "permit",
 		"result", "result", "result", "again", "foreign", "progress", "time", "tick", "claim", "claim", "abort", "crash", "drain",
-		"flow", "flow", "flow", "command",
+		"flow", "flow", "flow", "command", "suspend",
 	}).Draw(w.t, "step") {
 	case "submit":
 		w.submit()
@@ -73,9 +74,9 @@ func (w *world) step() {
 		}
 	case "time":
 		w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 10, 20, 90, 3600, 86400}).Draw(w.t, "seconds")) * time.Second)
-		w.apply(tick{})
+		w.tick()
 	case "tick":
-		w.apply(tick{})
+		w.tick()
 	case "claim":
 		w.claim()
 	case "abort":
@@ -91,6 +92,8 @@ func (w *world) step() {
 		w.flow()
 	case "command":
 		w.command()
+	case "suspend":
+		w.suspend()
 	case "drain":
 		if p := w.anyPeer(); p != nil && rapid.IntRange(0, 3).Draw(w.t, "really") == 0 {
 			w.apply(drained{peer: p})
@@ -267,8 +270,12 @@ func (w *world) finish() {
 	for _, p := range append([]*peer(nil), w.peers...) {
 		w.leave(p)
 	}
+	if rapid.Bool().Draw(w.t, "resume") { // otherwise it ends by its age
+		w.suspensions = nil
+		w.apply(suspensionsChanged{})
+	}
 	for round := 0; !w.allEnded(); round++ {
-		if round == 400 {
+		if round == 1000 {
 			for id, s := range w.messages {
 				if s.outcome == nil {
 					w.t.Errorf("promise P2: message %s does not end: owner %d of %d, rows %v", id, s.owner, w.inc, s.waits)
@@ -291,7 +298,7 @@ func (w *world) finish() {
 		}
 		if len(w.writes) == 0 {
 			w.now = w.now.Add(time.Hour)
-			w.apply(tick{})
+			w.tick()
 			w.claim()
 		}
 		w.check()
@@ -360,4 +367,35 @@ func (w *world) command() {
 		e.messages = append(e.messages, w.take(s))
 	}
 	w.apply(e)
+}
+
+// suspend lets an operator suspend destinations, or resume them.
+func (w *world) suspend() {
+	w.suspensions = nil
+	for _, text := range []string{"x.example", "*.example", "*"} {
+		s := Suspension{Pattern: pattern.MustParse(text)}
+		switch rapid.IntRange(0, 5).Draw(w.t, text) {
+		case 0:
+			w.suspensions = append(w.suspensions, s)
+		case 1:
+			s.Until = w.now.Add(time.Minute)
+			w.suspensions = append(w.suspensions, s)
+		default:
+		}
+	}
+	w.apply(suspensionsChanged{w.suspensions})
+}
+
+func (w *world) suspended(destination string) bool {
+	return slices.ContainsFunc(w.suspensions, func(s Suspension) bool { return !s.ended(w.now) && s.Pattern.Match(destination) })
+}
+
+// tick lets time pass, after which nothing for suspended destinations takes memory.
+func (w *world) tick() {
+	w.apply(tick{})
+	for name, q := range w.core.sched.queues {
+		if w.suspended(name) && q.ready.len() > 0 && name != bounceQueue {
+			w.t.Fatalf("%d jobs are ready for %s, which is suspended", q.ready.len(), name)
+		}
+	}
 }

@@ -37,3 +37,14 @@ type StoredEvent struct {
 	Time    time.Time
 	Journal []*mailv1.JournalEntry // what the row added; for an acceptance a single "accepted" entry
 }
+
+// Queue is what waits in the store for one destination.
+type Queue struct {
+	Destination  string
+	Messages     int64
+	Recipients   int64
+	Due          int64     // messages that are due and owned by nobody
+	NextAt       time.Time // when the first is due
+	WaitingSince time.Time // when the first began to wait
+	LastReply    string    // code, enhanced code or "-", text; empty where there is none
+}

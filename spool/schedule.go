@@ -6,6 +6,7 @@ import (
 	"time"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/pattern"
 )
 
 // unitState is where a part of a message stands.
@@ -52,6 +53,8 @@ type scheduler struct {
 	cfg    *Config
 	queues map[string]*destinationQueue
 	ring   fifo[*destinationQueue] // those that have ready jobs and room
+	// suspended are the patterns of destinations that get no jobs, see suspend.
+	suspended []pattern.Pattern
 }
 
 type destinationQueue struct {
@@ -68,6 +71,8 @@ type destinationQueue struct {
 	// diverting says that new mail for the destination waits in the store: from when the queue is full until what waits
 	// there has been loaded, so that newcomers do not pass it.
 	diverting bool
+	// suspended says that the destination gets no jobs, and new mail for it waits in the store.
+	suspended bool
 }
 
 func newScheduler(cfg Config) scheduler {
@@ -85,7 +90,7 @@ func (s *scheduler) push(j *job) {
 	name := j.delivery.queueName()
 	q := s.queues[name]
 	if q == nil {
-		q = &destinationQueue{name: name}
+		q = &destinationQueue{name: name, suspended: s.suspends(name)}
 		q.limit, q.every = s.cfg.limitsFor(name)
 		if name == bounceQueue {
 			q.limit, q.every = math.MaxInt, 0 // for notifications no next hop is asked
@@ -112,7 +117,7 @@ func (s *scheduler) weigh(q *destinationQueue) {
 // diverts tells whether new mail for a destination waits in the store.
 func (s *scheduler) diverts(destination string) bool {
 	q := s.queues[destination]
-	return q != nil && q.diverting
+	return q != nil && q.diverting || s.suspends(destination)
 }
 
 // allCrowded lists the destinations for which nothing more is wanted from the store.
@@ -135,7 +140,7 @@ func (s *scheduler) claimed(messages []*Stored, without []string) {
 		}
 	}
 	for name, q := range s.queues {
-		if q.diverting && !q.crowded && n[name] < s.cfg.claimsFor() && !slices.Contains(without, name) {
+		if q.diverting && !q.crowded && !q.suspended && n[name] < s.cfg.claimsFor() && !slices.Contains(without, name) {
 			q.diverting = false
 			s.tidy(q)
 		}
@@ -143,7 +148,7 @@ func (s *scheduler) claimed(messages []*Stored, without []string) {
 }
 
 func (s *scheduler) enter(q *destinationQueue) {
-	if !q.inRing && !q.pacing && q.ready.len() > 0 && q.out < q.limit {
+	if !q.inRing && !q.pacing && !q.suspended && q.ready.len() > 0 && q.out < q.limit {
 		q.inRing = true
 		s.ring.push(q)
 	}
@@ -158,7 +163,7 @@ func (s *scheduler) next() *job {
 		}
 		s.ring.pop()
 		q.inRing = false
-		for q.ready.len() > 0 {
+		for q.ready.len() > 0 && !q.suspended {
 			j, _ := q.ready.peek()
 			q.ready.pop()
 			s.weigh(q)

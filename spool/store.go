@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/pattern"
 )
 
 // ID is a message id: a UUIDv7 (RFC 9562, section 5.7), so that ids sort by time.
@@ -56,9 +57,11 @@ type Store interface {
 	// OpenCommands lists commands of operators that are not done, at most limit, and takes ownership of those of their
 	// messages that nobody owns, due or not, and loads them.
 	OpenCommands(ctx context.Context, inc Incarnation, limit int) ([]Command, []*Stored, error)
-	// HearCommands calls heard when it listens, and then whenever there is a new command, until the context ends or the
-	// connection breaks.
+	// HearCommands calls heard when it listens, and then whenever there is a new command or another suspension, until the
+	// context ends or the connection breaks.
 	HearCommands(ctx context.Context, heard func()) error
+	// Suspensions tells which destinations are suspended. Those that have ended may be among them. It needs no incarnation.
+	Suspensions(ctx context.Context) ([]Suspension, error)
 	// Usage tells how much there is in the store. Waiting rows are counted up to a number, since counting takes time.
 	Usage(ctx context.Context, waitingUpTo int) (Usage, error)
 	// Maintain creates the partitions that are needed soon and removes content of messages that never became whole.
@@ -108,6 +111,9 @@ type ClaimLimits struct {
 	Messages       int      // at most so many
 	PerDestination int      // by each destination; [DestinationAll] is none
 	Without        []string // nothing by rows of these destinations
+	// Suspended are patterns of destinations by whose rows nothing is claimed unless the time of their recipients is up.
+	// Rows that are of no destination ("!all") are claimed all the same.
+	Suspended []pattern.Pattern
 }
 
 // Batch is what one transaction writes. Rows within a kind are in order.

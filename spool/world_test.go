@@ -32,6 +32,8 @@ type world struct {
 	clients  map[ID]*client
 	nextID   uint64
 	orders   int64
+
+	suspensions []Suspension
 }
 
 // stored is a message in the database.
@@ -83,6 +85,7 @@ func (w *world) start() {
 	w.seed++
 	w.core = newCore(w.cfg, "s", w.inc, [32]byte{w.seed})
 	w.peers = nil
+	w.apply(suspensionsChanged{w.suspensions})
 	for _, s := range w.messages {
 		if s.outcome != nil {
 			continue
@@ -124,6 +127,9 @@ func (w *world) apply(ev event) {
 		case decideWrite:
 			w.writes = append(w.writes, d.write)
 		case decideSend:
+			if d.job.Stage == StageDeliver && d.job.Bounce == nil && w.suspended(d.job.Destination) {
+				w.t.Fatalf("message %s goes to %s, which is suspended", d.job.ID, d.job.Destination)
+			}
 			w.held = append(w.held, &heldJob{Job: d.job, peer: d.peer})
 		case decidePermit:
 			w.permit(d.token, d.granted)
@@ -403,7 +409,9 @@ func (s *stored) exists() error {
 func (w *world) claim() {
 	var got []*Stored
 	for _, s := range w.messages {
-		due := slices.ContainsFunc(slices.Collect(mapsValues(s.waits)), func(r Wait) bool { return !r.NextAt.After(w.now) })
+		due := slices.ContainsFunc(slices.Collect(mapsValues(s.waits)), func(r Wait) bool {
+			return !r.NextAt.After(w.now) && (!w.core.sched.suspends(r.Destination) || !r.ExpiresAt.After(w.now))
+		})
 		if s.outcome != nil || s.owner != 0 || !due || w.core.room() <= len(got) {
 			continue
 		}

@@ -61,6 +61,24 @@ func MustParse(s string) Pattern {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
+// Domain is what the pattern says of domains: "*", "*.example.org" or "example.org", in lower case. It is empty for the zero
+// Pattern.
+func (p Pattern) Domain() string {
+	switch {
+	case p.text == "":
+		return ""
+	case p.domain == "":
+		return "*"
+	case strings.HasPrefix(p.domain, "."):
+		return "*" + p.domain
+	default:
+		return p.domain
+	}
+}
+
+// Local is the one local part that the pattern names, in lower case; empty where it names all.
+func (p Pattern) Local() string { return p.local }
+
 // UnmarshalText reads a pattern from a configuration file.
 func (p *Pattern) UnmarshalText(text []byte) (err error) {
 	*p, err = Parse(string(text))

@@ -44,3 +44,17 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestParts(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"*": {"", "*"}, " B.Example": {"", "b.example"}, "*.B.example": {"", "*.b.example"}, "Ann@*": {"ann", "*"}, "ann@*.b.example": {"ann", "*.b.example"},
+	} {
+		p := pattern.MustParse(text)
+		if got := [2]string{p.Local(), p.Domain()}; got != want {
+			t.Errorf("%q is of %q, want %q", text, got, want)
+		}
+	}
+	if got := (pattern.Pattern{}).Domain(); got != "" {
+		t.Errorf("the zero pattern is of %q", got)
+	}
+}

@@ -35,12 +35,13 @@ const testID = "019a0000-0000-7000-8000-000000000001"
 
 // commands are composed as cmd/rohrpost does it, so that the tags are tried too.
 type commands struct {
-	Send    Send    `cmd:""`
-	Message Message `cmd:""`
-	Parse   Parse   `cmd:""`
-	Health  Health  `cmd:""`
-	Certs   Certs   `cmd:""`
-	User    User    `cmd:""`
+	Send        Send        `cmd:""`
+	Message     Message     `cmd:""`
+	Destination Destination `cmd:""`
+	Parse       Parse       `cmd:""`
+	Health      Health      `cmd:""`
+	Certs       Certs       `cmd:""`
+	User        User        `cmd:""`
 }
 
 // run runs a command line.
@@ -240,6 +241,8 @@ type fakeAdmin struct {
 	adminv1.UnimplementedAdminServiceServer
 	message *adminv1.Message
 	asked   *adminv1.ListMessagesRequest
+
+	suspensions []*adminv1.Suspension
 }
 
 func (f *fakeAdmin) ListMessages(_ context.Context, request *adminv1.ListMessagesRequest) (*adminv1.ListMessagesResponse, error) {

@@ -51,7 +51,9 @@ func recipientDetail(m *adminv1.Message, i int, r *adminv1.RecipientStatus) stri
 	if reply := replyText(r.GetLastReply()); reply != "" {
 		parts = append(parts, reply)
 	}
-	if r.GetNextAt() != nil {
+	if s := r.GetSuspension(); s != nil {
+		parts = append(parts, suspensionText(s))
+	} else if r.GetNextAt() != nil {
 		parts = append(parts, "next at "+timeText(r.GetNextAt().AsTime())+" UTC")
 	}
 	if verdicts := m.GetVerdict().GetRecipients(); i < len(verdicts) {

@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, inc spool.Incarnation, limits spool.C
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockClaim); err != nil {
 			return err
 		}
-		ids, err := s.pickDue(ctx, tx, limits)
+		ids, err := s.pick(ctx, tx, limits)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
@@ -54,23 +54,46 @@ func takeAndLoad(ctx context.Context, tx pgx.Tx, inc spool.Incarnation, ids []sp
 	return loadAll(ctx, tx, ids)
 }
 
+// pick names messages that are due, and those whose time is up though their destination is suspended.
+func (s *Store) pick(ctx context.Context, tx pgx.Tx, limits spool.ClaimLimits) ([]spool.ID, error) {
+	if len(limits.Suspended) == 0 {
+		return s.pickDue(ctx, tx, limits)
+	}
+	expired, err := pickExpired(ctx, tx, limits.Messages)
+	if err != nil {
+		return nil, err
+	}
+	due, err := s.pickDue(ctx, tx, limits)
+	if err != nil {
+		return nil, err
+	}
+	picked := map[spool.ID]bool{}
+	ids := keep(append(expired, due...), func(id spool.ID) bool {
+		again := picked[id]
+		picked[id] = true
+		return !again
+	})
+	return ids[:min(len(ids), limits.Messages)], nil
+}
+
 // pickDue names messages that are due, those due longest first. Where one destination fills the first look, or those that
 // are left out do, a second one goes from destination to destination, so that they can't hide the others.
 func (s *Store) pickDue(ctx context.Context, tx pgx.Tx, limits spool.ClaimLimits) ([]spool.ID, error) {
 	look := 4 * limits.Messages
+	names, ends := without(limits)
 	rows, err := tx.Query(ctx, `
 		WITH first AS (
 			SELECT message_id, destination, next_at FROM deferred
 			WHERE owner IS NULL AND next_at <= clock_timestamp() ORDER BY next_at LIMIT $1
 		), fair AS (
 			SELECT message_id, destination, next_at, row_number() OVER (PARTITION BY destination ORDER BY next_at) AS place
-			FROM first WHERE destination <> ALL ($4)
+			FROM first d WHERE `+wanted+`
 		)
 		(SELECT message_id, 0 FROM fair WHERE place <= $2 OR destination = '!all'
 		 GROUP BY message_id ORDER BY min(next_at) LIMIT $3)
 		UNION ALL
 		SELECT NULL, count(*) FROM first`,
-		look, limits.PerDestination, limits.Messages, notNil(limits.Without))
+		look, limits.PerDestination, limits.Messages, names, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -90,26 +113,27 @@ func (s *Store) pickElsewhere(ctx context.Context, tx pgx.Tx, limits spool.Claim
 	s.mu.Lock()
 	from := s.visited
 	s.mu.Unlock()
+	names, ends := without(limits)
 	rows, err := tx.Query(ctx, `
 		WITH RECURSIVE d AS (
 			(SELECT destination, 1 AS n FROM deferred WHERE owner IS NULL AND destination > $3 ORDER BY destination LIMIT 1)
 			UNION ALL
 			SELECT (SELECT n.destination FROM deferred n WHERE n.owner IS NULL AND n.destination > d.destination
 			        ORDER BY n.destination LIMIT 1), d.n + 1
-			FROM d WHERE d.destination IS NOT NULL AND d.n < $4
+			FROM d WHERE d.destination IS NOT NULL AND d.n < $6
 		), due AS (
 			SELECT p.message_id, min(p.next_at) AS next_at FROM d CROSS JOIN LATERAL (
 				SELECT message_id, next_at FROM deferred r
 				WHERE r.destination = d.destination AND r.owner IS NULL AND r.next_at <= clock_timestamp()
 				ORDER BY r.next_at LIMIT $1
 			) p
-			WHERE d.destination IS NOT NULL AND d.destination <> ALL ($5)
+			WHERE d.destination IS NOT NULL AND `+wanted+`
 			GROUP BY p.message_id ORDER BY 2 LIMIT $2
 		)
 		SELECT message_id, '' FROM due
 		UNION ALL
-		(SELECT NULL, coalesce((SELECT max(destination) FROM d HAVING count(destination) = $4), ''))`,
-		limits.PerDestination, limits.Messages, from, visits, notNil(limits.Without))
+		(SELECT NULL, coalesce((SELECT max(destination) FROM d HAVING count(destination) = $6), ''))`,
+		limits.PerDestination, limits.Messages, from, names, ends, visits)
 	if err != nil {
 		return nil, err
 	}

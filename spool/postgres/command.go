@@ -9,10 +9,10 @@ import (
 	"github.com/rohrpost/rohrpost/spool"
 )
 
-// commandChannel is on which spools are told that there are commands.
+// commandChannel is on which spools are told that there are commands, or other suspensions.
 const commandChannel = "rohrpost_command"
 
-// commandAge is how long commands are remembered that are done.
+// commandAge is how long commands are remembered that are done, and suspensions that have ended.
 const commandAge = 30 * day
 
 // Order makes a command durable and tells the spools. NOTIFY stands in a transaction of its own: within one of messages its
@@ -26,8 +26,7 @@ func (s *Store) Order(ctx context.Context, id spool.ID, verb spool.Verb, by stri
 	if err != nil {
 		return 0, err
 	}
-	_, err = s.reads.Exec(ctx, "SELECT pg_notify($1, '')", commandChannel)
-	return command, classify(err)
+	return command, s.notifySpools(ctx)
 }
 
 // CommandResult tells what came of a command, and whether it is done.

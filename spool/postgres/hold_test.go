@@ -20,13 +20,21 @@ import (
 // run runs a spool on a database of its own connections until it is stopped.
 func run(t *testing.T, store *postgres.Store, change func(*spool.Config), epochs spool.EpochKeeper) (s *spool.Spool, stop func()) {
 	t.Helper()
+	return runAs(t, "s", store, change, epochs)
+}
+
+// runAs is run under a name.
+func runAs(
+	t *testing.T, name string, store *postgres.Store, change func(*spool.Config), epochs spool.EpochKeeper,
+) (s *spool.Spool, stop func()) {
+	t.Helper()
 	cfg := spool.DefaultConfig()
 	cfg.Tick, cfg.Lease = 20*time.Millisecond, 10*time.Second
 	if change != nil {
 		change(&cfg)
 	}
 	s, err := spool.New(cfg, store, spool.Options{
-		Name: "s", Logger: slog.New(slog.DiscardHandler), TracerProvider: noop.NewTracerProvider(), Epochs: epochs,
+		Name: name, Logger: slog.New(slog.DiscardHandler), TracerProvider: noop.NewTracerProvider(), Epochs: epochs,
 	})
 	if err != nil {
 		t.Fatal(err)

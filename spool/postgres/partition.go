@@ -48,7 +48,8 @@ func idTime(id uuid.UUID) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16))
 }
 
-// Maintain makes partitions ahead, takes old ones out, and removes orphaned content and old idempotency keys.
+// Maintain makes partitions ahead, takes old ones out, and removes orphaned content, old commands, suspensions and
+// idempotency keys.
 func (s *Store) Maintain(ctx context.Context, inc spool.Incarnation) error {
 	if err := s.makePartitions(ctx); err != nil {
 		return err
@@ -57,6 +58,9 @@ func (s *Store) Maintain(ctx context.Context, inc spool.Incarnation) error {
 		return err
 	}
 	if err := s.inTx(ctx, inc, sweepCommands); err != nil {
+		return err
+	}
+	if err := s.inTx(ctx, inc, sweepSuspensions); err != nil {
 		return err
 	}
 	if err := s.inTx(ctx, inc, sweepKept); err != nil {

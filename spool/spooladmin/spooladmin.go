@@ -26,6 +26,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// Commander takes orders; where it is nil there are none.
 	Commander Commander
+	// Suspender keeps what is suspended; where it is nil nothing can be.
+	Suspender Suspender
 	// Caller tells who makes a call, for the journal; nobody in particular where nil.
 	Caller func(context.Context) string
 }
@@ -39,6 +41,7 @@ type Server struct {
 	log       *slog.Logger
 	heartbeat time.Duration
 	commander Commander
+	suspender Suspender
 	caller    func(context.Context) string
 }
 
@@ -60,7 +63,8 @@ func New(reader spool.Reader, live func(spool.ID) (spool.Live, bool), opts Optio
 		opts.Caller = func(context.Context) string { return "" }
 	}
 	return &Server{
-		reader: reader, live: live, log: opts.Logger, heartbeat: opts.Heartbeat, commander: opts.Commander, caller: opts.Caller,
+		reader: reader, live: live, log: opts.Logger, heartbeat: opts.Heartbeat, commander: opts.Commander,
+		suspender: opts.Suspender, caller: opts.Caller,
 	}
 }
 
@@ -71,6 +75,9 @@ func (s *Server) GetMessage(ctx context.Context, req *adminv1.GetMessageRequest)
 		return nil, err
 	}
 	msg, err := s.message(ctx, id)
+	if err == nil {
+		err = s.tellSuspended(ctx, msg)
+	}
 	if err != nil {
 		return nil, s.status(ctx, err)
 	}

@@ -83,7 +83,9 @@ func (s *Server) wait(
 			var msg *adminv1.Message
 			msg, err = s.message(ctx, id)
 			if err == nil && (len(until) == 0 || slices.Contains(until, msg.GetSummary().GetState())) {
-				return msg, nil
+				if err = s.tellSuspended(ctx, msg); err == nil {
+					return msg, nil
+				}
 			}
 		}
 		// A database that is away for a moment ends no wait: its messages are there when it comes back.

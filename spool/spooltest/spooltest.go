@@ -32,7 +32,8 @@ type Store struct {
 	batches      []int                 // how many rows each commit had
 	commands     []spool.Command       // by number, from 1
 	done         map[int64]string      // what came of them
-	violation    error                 // of the invariants, the first one met
+	suspensions  []spool.Suspension
+	violation    error // of the invariants, the first one met
 }
 
 // Faults are what goes wrong. Each function may be nil; it is called without lock and may wait.
@@ -215,7 +216,7 @@ func (s *Store) Claim(ctx context.Context, inc spool.Incarnation, limits spool.C
 	var due []*wait
 	for _, rows := range s.waits {
 		for _, w := range rows {
-			if w.owner == 0 && !w.NextAt.After(s.Now()) && !slices.Contains(limits.Without, w.Destination) {
+			if w.owner == 0 && !w.NextAt.After(s.Now()) && !slices.Contains(limits.Without, w.Destination) && !s.suspended(w, limits) {
 				due = append(due, w)
 			}
 		}

@@ -23,23 +23,24 @@ var version = ""
 
 // commands are the subcommands.
 type commands struct {
-	Up      upCommand      `cmd:"" help:"Run the whole pipeline in this process, with a private PostgreSQL and mail into Maildirs."`
-	Gateway serviceCommand `cmd:"" help:"Run the SMTP edge."`
-	Spool   spoolCommand   `cmd:"" help:"Run a spool; look at its database."`
-	Parser  serviceCommand `cmd:"" help:"Run a parser worker."`
-	Filter  serviceCommand `cmd:"" help:"Run a filter worker."`
-	Deliver serviceCommand `cmd:"" help:"Run a deliver worker."`
-	Console serviceCommand `cmd:"" help:"Run the web console."`
-	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
-	Certs   cli.Certs      `cmd:"" help:"Make a development CA and a certificate for each service."`
-	Secrets cli.Secrets    `cmd:"" help:"Make what separate services need to trust each other: a folder of certificates for each, and a database password."`
-	Send    cli.Send       `cmd:"" help:"Send a mail over SMTP."`
-	User    cli.User       `cmd:"" help:"Say who may submit mail."`
-	Message cli.Message    `cmd:"" help:"Look at messages, and order what becomes of them."`
-	Parse   cli.Parse      `cmd:"" help:"Read mails from files and show what a parser makes of them."`
-	Health  cli.Health     `cmd:"" help:"Ask a process whether it is well; for health checks."`
-	Config  configCommand  `cmd:"" help:"Check or show the configuration."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Up          upCommand       `cmd:"" help:"Run the whole pipeline in this process, with a private PostgreSQL and mail into Maildirs."`
+	Gateway     serviceCommand  `cmd:"" help:"Run the SMTP edge."`
+	Spool       spoolCommand    `cmd:"" help:"Run a spool; look at its database."`
+	Parser      serviceCommand  `cmd:"" help:"Run a parser worker."`
+	Filter      serviceCommand  `cmd:"" help:"Run a filter worker."`
+	Deliver     serviceCommand  `cmd:"" help:"Run a deliver worker."`
+	Console     serviceCommand  `cmd:"" help:"Run the web console."`
+	Migrate     migrateCommand  `cmd:"" help:"Bring the database's schema up to date."`
+	Certs       cli.Certs       `cmd:"" help:"Make a development CA and a certificate for each service."`
+	Secrets     cli.Secrets     `cmd:"" help:"Make what separate services need to trust each other: a folder of certificates for each, and a database password."`
+	Send        cli.Send        `cmd:"" help:"Send a mail over SMTP."`
+	User        cli.User        `cmd:"" help:"Say who may submit mail."`
+	Message     cli.Message     `cmd:"" help:"Look at messages, and order what becomes of them."`
+	Destination cli.Destination `cmd:"" help:"Say to which destinations nothing is sent for now, and see what waits."`
+	Parse       cli.Parse       `cmd:"" help:"Read mails from files and show what a parser makes of them."`
+	Health      cli.Health      `cmd:"" help:"Ask a process whether it is well; for health checks."`
+	Config      configCommand   `cmd:"" help:"Check or show the configuration."`
+	Version     versionCommand  `cmd:"" help:"Print the version."`
 }
 
 func main() {

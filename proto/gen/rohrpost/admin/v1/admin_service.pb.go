@@ -290,7 +290,10 @@ type RecipientStatus struct {
 	// The last reply about it; unset if none.
 	LastReply *v1.Reply `protobuf:"bytes,3,opt,name=last_reply,json=lastReply,proto3" json:"last_reply,omitempty"`
 	// When it is tried again or its hold ends; unset if it is not waiting.
-	NextAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	NextAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	// Set where it waits and an operator has suspended its destination: the suspension that ends last. MessageSummary has it
+	// within a Message alone.
+	Suspension    *Suspension `protobuf:"bytes,5,opt,name=suspension,proto3" json:"suspension,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -349,6 +352,13 @@ func (x *RecipientStatus) GetLastReply() *v1.Reply {
 func (x *RecipientStatus) GetNextAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.NextAt
+	}
+	return nil
+}
+
+func (x *RecipientStatus) GetSuspension() *Suspension {
+	if x != nil {
+		return x.Suspension
 	}
 	return nil
 }
@@ -916,6 +926,491 @@ func (x *CommandMessageResponse) GetResult() string {
 	return ""
 }
 
+// Suspension is an order that nothing is sent to some destinations.
+type Suspension struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which destinations: a domain, "*.example.org" for all below one, or "*".
+	Pattern string `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// When it ends; unset where it lasts until it is resumed.
+	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	// Why, for a person to read; may be empty.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who ordered it; empty where that is not known.
+	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	// When it was ordered.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspension) Reset() {
+	*x = Suspension{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspension) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspension) ProtoMessage() {}
+
+func (x *Suspension) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspension.ProtoReflect.Descriptor instead.
+func (*Suspension) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Suspension) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *Suspension) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Suspension) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Suspension) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Suspension) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// SuspendDestinationRequest says what to suspend.
+type SuspendDestinationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which destinations: a domain, "*.example.org" for all below one, or "*".
+	Pattern string `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// How long, more than 0; unset means until it is resumed.
+	Length *durationpb.Duration `protobuf:"bytes,2,opt,name=length,proto3" json:"length,omitempty"`
+	// Why, for a person to read: at most 500 octets.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendDestinationRequest) Reset() {
+	*x = SuspendDestinationRequest{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendDestinationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendDestinationRequest) ProtoMessage() {}
+
+func (x *SuspendDestinationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendDestinationRequest.ProtoReflect.Descriptor instead.
+func (*SuspendDestinationRequest) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SuspendDestinationRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *SuspendDestinationRequest) GetLength() *durationpb.Duration {
+	if x != nil {
+		return x.Length
+	}
+	return nil
+}
+
+func (x *SuspendDestinationRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SuspendDestinationResponse is what holds from now on.
+type SuspendDestinationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The suspension.
+	Suspension    *Suspension `protobuf:"bytes,1,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendDestinationResponse) Reset() {
+	*x = SuspendDestinationResponse{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendDestinationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendDestinationResponse) ProtoMessage() {}
+
+func (x *SuspendDestinationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendDestinationResponse.ProtoReflect.Descriptor instead.
+func (*SuspendDestinationResponse) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SuspendDestinationResponse) GetSuspension() *Suspension {
+	if x != nil {
+		return x.Suspension
+	}
+	return nil
+}
+
+// ResumeDestinationRequest says what to resume.
+type ResumeDestinationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pattern that was suspended.
+	Pattern       string `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeDestinationRequest) Reset() {
+	*x = ResumeDestinationRequest{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeDestinationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeDestinationRequest) ProtoMessage() {}
+
+func (x *ResumeDestinationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeDestinationRequest.ProtoReflect.Descriptor instead.
+func (*ResumeDestinationRequest) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ResumeDestinationRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+// ResumeDestinationResponse says nothing: the suspension has ended.
+type ResumeDestinationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeDestinationResponse) Reset() {
+	*x = ResumeDestinationResponse{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeDestinationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeDestinationResponse) ProtoMessage() {}
+
+func (x *ResumeDestinationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeDestinationResponse.ProtoReflect.Descriptor instead.
+func (*ResumeDestinationResponse) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{15}
+}
+
+// ListDestinationsRequest says how much to list.
+type ListDestinationsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many destinations at most, 1 to 1 000; 0 means 50.
+	Limit         int32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDestinationsRequest) Reset() {
+	*x = ListDestinationsRequest{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDestinationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDestinationsRequest) ProtoMessage() {}
+
+func (x *ListDestinationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDestinationsRequest.ProtoReflect.Descriptor instead.
+func (*ListDestinationsRequest) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListDestinationsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ListDestinationsResponse is what is suspended and what waits.
+type ListDestinationsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All suspensions, by pattern.
+	Suspensions []*Suspension `protobuf:"bytes,1,rep,name=suspensions,proto3" json:"suspensions,omitempty"`
+	// The destinations for which most messages wait. What is on its way and has never waited is not counted.
+	Queues        []*DestinationQueue `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDestinationsResponse) Reset() {
+	*x = ListDestinationsResponse{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDestinationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDestinationsResponse) ProtoMessage() {}
+
+func (x *ListDestinationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDestinationsResponse.ProtoReflect.Descriptor instead.
+func (*ListDestinationsResponse) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListDestinationsResponse) GetSuspensions() []*Suspension {
+	if x != nil {
+		return x.Suspensions
+	}
+	return nil
+}
+
+func (x *ListDestinationsResponse) GetQueues() []*DestinationQueue {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// DestinationQueue is what waits for one destination.
+type DestinationQueue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The destination: the domain of recipients.
+	Destination string `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	// How many messages.
+	Messages int64 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	// How many recipients these have at the destination.
+	Recipients int64 `protobuf:"varint,3,opt,name=recipients,proto3" json:"recipients,omitempty"`
+	// How many of the messages are due and in no spool's memory.
+	Due int64 `protobuf:"varint,4,opt,name=due,proto3" json:"due,omitempty"`
+	// When the first of them is due.
+	NextAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	// Since when the first of them waits.
+	WaitingSince *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=waiting_since,json=waitingSince,proto3" json:"waiting_since,omitempty"`
+	// The last reply that one was deferred for: code, enhanced code or "-", text; empty if none.
+	LastReply string `protobuf:"bytes,7,opt,name=last_reply,json=lastReply,proto3" json:"last_reply,omitempty"`
+	// The suspension that names it and ends last; unset where none does.
+	Suspension    *Suspension `protobuf:"bytes,8,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DestinationQueue) Reset() {
+	*x = DestinationQueue{}
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DestinationQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DestinationQueue) ProtoMessage() {}
+
+func (x *DestinationQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DestinationQueue.ProtoReflect.Descriptor instead.
+func (*DestinationQueue) Descriptor() ([]byte, []int) {
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DestinationQueue) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *DestinationQueue) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *DestinationQueue) GetRecipients() int64 {
+	if x != nil {
+		return x.Recipients
+	}
+	return 0
+}
+
+func (x *DestinationQueue) GetDue() int64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *DestinationQueue) GetNextAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextAt
+	}
+	return nil
+}
+
+func (x *DestinationQueue) GetWaitingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WaitingSince
+	}
+	return nil
+}
+
+func (x *DestinationQueue) GetLastReply() string {
+	if x != nil {
+		return x.LastReply
+	}
+	return ""
+}
+
+func (x *DestinationQueue) GetSuspension() *Suspension {
+	if x != nil {
+		return x.Suspension
+	}
+	return nil
+}
+
 // WatchEventsRequest says where to start.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -927,7 +1422,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[11]
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1434,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[11]
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1447,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchEventsRequest) GetCursor() string {
@@ -975,7 +1470,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[12]
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1482,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[12]
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1495,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchEventsResponse) GetCursor() string {
@@ -1032,7 +1527,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[13]
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1539,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[13]
+	mi := &file_rohrpost_admin_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1552,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Event) GetMessageId() string {
@@ -1100,13 +1595,16 @@ const file_rohrpost_admin_v1_admin_service_proto_rawDesc = "" +
 	"receivedAt\x125\n" +
 	"\bended_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x19\n" +
 	"\btrace_id\x18\n" +
-	" \x01(\tR\atraceId\"\xd0\x01\n" +
+	" \x01(\tR\atraceId\"\x8f\x02\n" +
 	"\x0fRecipientStatus\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x126\n" +
 	"\x05state\x18\x02 \x01(\x0e2 .rohrpost.mail.v1.RecipientStateR\x05state\x126\n" +
 	"\n" +
 	"last_reply\x18\x03 \x01(\v2\x17.rohrpost.mail.v1.ReplyR\tlastReply\x123\n" +
-	"\anext_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\"\xd4\x02\n" +
+	"\anext_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12=\n" +
+	"\n" +
+	"suspension\x18\x05 \x01(\v2\x1d.rohrpost.admin.v1.SuspensionR\n" +
+	"suspension\"\xd4\x02\n" +
 	"\aMessage\x12;\n" +
 	"\asummary\x18\x01 \x01(\v2!.rohrpost.admin.v1.MessageSummaryR\asummary\x126\n" +
 	"\benvelope\x18\x02 \x01(\v2\x1a.rohrpost.mail.v1.EnvelopeR\benvelope\x12,\n" +
@@ -1139,7 +1637,44 @@ const file_rohrpost_admin_v1_admin_service_proto_rawDesc = "" +
 	"\acommand\x18\x02 \x01(\x0e2\x1a.rohrpost.admin.v1.CommandR\acommand\"D\n" +
 	"\x16CommandMessageResponse\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x12\x16\n" +
-	"\x06result\x18\x02 \x01(\tR\x06result\",\n" +
+	"\x06result\x18\x02 \x01(\tR\x06result\"\xb2\x01\n" +
+	"\n" +
+	"Suspension\x12\x18\n" +
+	"\apattern\x18\x01 \x01(\tR\apattern\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x80\x01\n" +
+	"\x19SuspendDestinationRequest\x12\x18\n" +
+	"\apattern\x18\x01 \x01(\tR\apattern\x121\n" +
+	"\x06length\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06length\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"[\n" +
+	"\x1aSuspendDestinationResponse\x12=\n" +
+	"\n" +
+	"suspension\x18\x01 \x01(\v2\x1d.rohrpost.admin.v1.SuspensionR\n" +
+	"suspension\"4\n" +
+	"\x18ResumeDestinationRequest\x12\x18\n" +
+	"\apattern\x18\x01 \x01(\tR\apattern\"\x1b\n" +
+	"\x19ResumeDestinationResponse\"/\n" +
+	"\x17ListDestinationsRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\"\x98\x01\n" +
+	"\x18ListDestinationsResponse\x12?\n" +
+	"\vsuspensions\x18\x01 \x03(\v2\x1d.rohrpost.admin.v1.SuspensionR\vsuspensions\x12;\n" +
+	"\x06queues\x18\x02 \x03(\v2#.rohrpost.admin.v1.DestinationQueueR\x06queues\"\xd6\x02\n" +
+	"\x10DestinationQueue\x12 \n" +
+	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\x1e\n" +
+	"\n" +
+	"recipients\x18\x03 \x01(\x03R\n" +
+	"recipients\x12\x10\n" +
+	"\x03due\x18\x04 \x01(\x03R\x03due\x123\n" +
+	"\anext_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12?\n" +
+	"\rwaiting_since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fwaitingSince\x12\x1d\n" +
+	"\n" +
+	"last_reply\x18\a \x01(\tR\tlastReply\x12=\n" +
+	"\n" +
+	"suspension\x18\b \x01(\v2\x1d.rohrpost.admin.v1.SuspensionR\n" +
+	"suspension\",\n" +
 	"\x12WatchEventsRequest\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\"]\n" +
 	"\x13WatchEventsResponse\x12\x16\n" +
@@ -1162,14 +1697,17 @@ const file_rohrpost_admin_v1_admin_service_proto_rawDesc = "" +
 	"\x0fCOMMAND_RELEASE\x10\x02\x12\x12\n" +
 	"\x0eCOMMAND_CANCEL\x10\x03\x12\x11\n" +
 	"\rCOMMAND_RETRY\x10\x04\x12\x12\n" +
-	"\x0eCOMMAND_BOUNCE\x10\x052\xef\x03\n" +
+	"\x0eCOMMAND_BOUNCE\x10\x052\xbf\x06\n" +
 	"\fAdminService\x12_\n" +
 	"\fListMessages\x12&.rohrpost.admin.v1.ListMessagesRequest\x1a'.rohrpost.admin.v1.ListMessagesResponse\x12Y\n" +
 	"\n" +
 	"GetMessage\x12$.rohrpost.admin.v1.GetMessageRequest\x1a%.rohrpost.admin.v1.GetMessageResponse\x12\\\n" +
 	"\vWaitMessage\x12%.rohrpost.admin.v1.WaitMessageRequest\x1a&.rohrpost.admin.v1.WaitMessageResponse\x12^\n" +
 	"\vWatchEvents\x12%.rohrpost.admin.v1.WatchEventsRequest\x1a&.rohrpost.admin.v1.WatchEventsResponse0\x01\x12e\n" +
-	"\x0eCommandMessage\x12(.rohrpost.admin.v1.CommandMessageRequest\x1a).rohrpost.admin.v1.CommandMessageResponseB\xd2\x01\n" +
+	"\x0eCommandMessage\x12(.rohrpost.admin.v1.CommandMessageRequest\x1a).rohrpost.admin.v1.CommandMessageResponse\x12q\n" +
+	"\x12SuspendDestination\x12,.rohrpost.admin.v1.SuspendDestinationRequest\x1a-.rohrpost.admin.v1.SuspendDestinationResponse\x12n\n" +
+	"\x11ResumeDestination\x12+.rohrpost.admin.v1.ResumeDestinationRequest\x1a,.rohrpost.admin.v1.ResumeDestinationResponse\x12k\n" +
+	"\x10ListDestinations\x12*.rohrpost.admin.v1.ListDestinationsRequest\x1a+.rohrpost.admin.v1.ListDestinationsResponseB\xd2\x01\n" +
 	"\x15com.rohrpost.admin.v1B\x11AdminServiceProtoP\x01Z@github.com/rohrpost/rohrpost/proto/gen/rohrpost/admin/v1;adminv1\xa2\x02\x03RAX\xaa\x02\x11Rohrpost.Admin.V1\xca\x02\x11Rohrpost\\Admin\\V1\xe2\x02\x1dRohrpost\\Admin\\V1\\GPBMetadata\xea\x02\x13Rohrpost::Admin::V1b\x06proto3"
 
 var (
@@ -1185,72 +1723,96 @@ func file_rohrpost_admin_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_rohrpost_admin_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rohrpost_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_rohrpost_admin_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_rohrpost_admin_v1_admin_service_proto_goTypes = []any{
-	(MessageState)(0),              // 0: rohrpost.admin.v1.MessageState
-	(Command)(0),                   // 1: rohrpost.admin.v1.Command
-	(*MessageSummary)(nil),         // 2: rohrpost.admin.v1.MessageSummary
-	(*RecipientStatus)(nil),        // 3: rohrpost.admin.v1.RecipientStatus
-	(*Message)(nil),                // 4: rohrpost.admin.v1.Message
-	(*ListMessagesRequest)(nil),    // 5: rohrpost.admin.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),   // 6: rohrpost.admin.v1.ListMessagesResponse
-	(*GetMessageRequest)(nil),      // 7: rohrpost.admin.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),     // 8: rohrpost.admin.v1.GetMessageResponse
-	(*WaitMessageRequest)(nil),     // 9: rohrpost.admin.v1.WaitMessageRequest
-	(*WaitMessageResponse)(nil),    // 10: rohrpost.admin.v1.WaitMessageResponse
-	(*CommandMessageRequest)(nil),  // 11: rohrpost.admin.v1.CommandMessageRequest
-	(*CommandMessageResponse)(nil), // 12: rohrpost.admin.v1.CommandMessageResponse
-	(*WatchEventsRequest)(nil),     // 13: rohrpost.admin.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),    // 14: rohrpost.admin.v1.WatchEventsResponse
-	(*Event)(nil),                  // 15: rohrpost.admin.v1.Event
-	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
-	(v1.RecipientState)(0),         // 17: rohrpost.mail.v1.RecipientState
-	(*v1.Reply)(nil),               // 18: rohrpost.mail.v1.Reply
-	(*v1.Envelope)(nil),            // 19: rohrpost.mail.v1.Envelope
-	(*v1.Edit)(nil),                // 20: rohrpost.mail.v1.Edit
-	(*v1.Verdict)(nil),             // 21: rohrpost.mail.v1.Verdict
-	(*v1.JournalEntry)(nil),        // 22: rohrpost.mail.v1.JournalEntry
-	(*v1.ParsedMessage)(nil),       // 23: rohrpost.mail.v1.ParsedMessage
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(MessageState)(0),                  // 0: rohrpost.admin.v1.MessageState
+	(Command)(0),                       // 1: rohrpost.admin.v1.Command
+	(*MessageSummary)(nil),             // 2: rohrpost.admin.v1.MessageSummary
+	(*RecipientStatus)(nil),            // 3: rohrpost.admin.v1.RecipientStatus
+	(*Message)(nil),                    // 4: rohrpost.admin.v1.Message
+	(*ListMessagesRequest)(nil),        // 5: rohrpost.admin.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 6: rohrpost.admin.v1.ListMessagesResponse
+	(*GetMessageRequest)(nil),          // 7: rohrpost.admin.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 8: rohrpost.admin.v1.GetMessageResponse
+	(*WaitMessageRequest)(nil),         // 9: rohrpost.admin.v1.WaitMessageRequest
+	(*WaitMessageResponse)(nil),        // 10: rohrpost.admin.v1.WaitMessageResponse
+	(*CommandMessageRequest)(nil),      // 11: rohrpost.admin.v1.CommandMessageRequest
+	(*CommandMessageResponse)(nil),     // 12: rohrpost.admin.v1.CommandMessageResponse
+	(*Suspension)(nil),                 // 13: rohrpost.admin.v1.Suspension
+	(*SuspendDestinationRequest)(nil),  // 14: rohrpost.admin.v1.SuspendDestinationRequest
+	(*SuspendDestinationResponse)(nil), // 15: rohrpost.admin.v1.SuspendDestinationResponse
+	(*ResumeDestinationRequest)(nil),   // 16: rohrpost.admin.v1.ResumeDestinationRequest
+	(*ResumeDestinationResponse)(nil),  // 17: rohrpost.admin.v1.ResumeDestinationResponse
+	(*ListDestinationsRequest)(nil),    // 18: rohrpost.admin.v1.ListDestinationsRequest
+	(*ListDestinationsResponse)(nil),   // 19: rohrpost.admin.v1.ListDestinationsResponse
+	(*DestinationQueue)(nil),           // 20: rohrpost.admin.v1.DestinationQueue
+	(*WatchEventsRequest)(nil),         // 21: rohrpost.admin.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),        // 22: rohrpost.admin.v1.WatchEventsResponse
+	(*Event)(nil),                      // 23: rohrpost.admin.v1.Event
+	(*timestamppb.Timestamp)(nil),      // 24: google.protobuf.Timestamp
+	(v1.RecipientState)(0),             // 25: rohrpost.mail.v1.RecipientState
+	(*v1.Reply)(nil),                   // 26: rohrpost.mail.v1.Reply
+	(*v1.Envelope)(nil),                // 27: rohrpost.mail.v1.Envelope
+	(*v1.Edit)(nil),                    // 28: rohrpost.mail.v1.Edit
+	(*v1.Verdict)(nil),                 // 29: rohrpost.mail.v1.Verdict
+	(*v1.JournalEntry)(nil),            // 30: rohrpost.mail.v1.JournalEntry
+	(*v1.ParsedMessage)(nil),           // 31: rohrpost.mail.v1.ParsedMessage
+	(*durationpb.Duration)(nil),        // 32: google.protobuf.Duration
 }
 var file_rohrpost_admin_v1_admin_service_proto_depIdxs = []int32{
 	0,  // 0: rohrpost.admin.v1.MessageSummary.state:type_name -> rohrpost.admin.v1.MessageState
 	3,  // 1: rohrpost.admin.v1.MessageSummary.recipients:type_name -> rohrpost.admin.v1.RecipientStatus
-	16, // 2: rohrpost.admin.v1.MessageSummary.received_at:type_name -> google.protobuf.Timestamp
-	16, // 3: rohrpost.admin.v1.MessageSummary.ended_at:type_name -> google.protobuf.Timestamp
-	17, // 4: rohrpost.admin.v1.RecipientStatus.state:type_name -> rohrpost.mail.v1.RecipientState
-	18, // 5: rohrpost.admin.v1.RecipientStatus.last_reply:type_name -> rohrpost.mail.v1.Reply
-	16, // 6: rohrpost.admin.v1.RecipientStatus.next_at:type_name -> google.protobuf.Timestamp
-	2,  // 7: rohrpost.admin.v1.Message.summary:type_name -> rohrpost.admin.v1.MessageSummary
-	19, // 8: rohrpost.admin.v1.Message.envelope:type_name -> rohrpost.mail.v1.Envelope
-	20, // 9: rohrpost.admin.v1.Message.edits:type_name -> rohrpost.mail.v1.Edit
-	21, // 10: rohrpost.admin.v1.Message.verdict:type_name -> rohrpost.mail.v1.Verdict
-	22, // 11: rohrpost.admin.v1.Message.journal:type_name -> rohrpost.mail.v1.JournalEntry
-	23, // 12: rohrpost.admin.v1.Message.parsed:type_name -> rohrpost.mail.v1.ParsedMessage
-	0,  // 13: rohrpost.admin.v1.ListMessagesRequest.state:type_name -> rohrpost.admin.v1.MessageState
-	2,  // 14: rohrpost.admin.v1.ListMessagesResponse.messages:type_name -> rohrpost.admin.v1.MessageSummary
-	4,  // 15: rohrpost.admin.v1.GetMessageResponse.message:type_name -> rohrpost.admin.v1.Message
-	0,  // 16: rohrpost.admin.v1.WaitMessageRequest.until:type_name -> rohrpost.admin.v1.MessageState
-	24, // 17: rohrpost.admin.v1.WaitMessageRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 18: rohrpost.admin.v1.WaitMessageResponse.message:type_name -> rohrpost.admin.v1.Message
-	1,  // 19: rohrpost.admin.v1.CommandMessageRequest.command:type_name -> rohrpost.admin.v1.Command
-	15, // 20: rohrpost.admin.v1.WatchEventsResponse.event:type_name -> rohrpost.admin.v1.Event
-	22, // 21: rohrpost.admin.v1.Event.entry:type_name -> rohrpost.mail.v1.JournalEntry
-	5,  // 22: rohrpost.admin.v1.AdminService.ListMessages:input_type -> rohrpost.admin.v1.ListMessagesRequest
-	7,  // 23: rohrpost.admin.v1.AdminService.GetMessage:input_type -> rohrpost.admin.v1.GetMessageRequest
-	9,  // 24: rohrpost.admin.v1.AdminService.WaitMessage:input_type -> rohrpost.admin.v1.WaitMessageRequest
-	13, // 25: rohrpost.admin.v1.AdminService.WatchEvents:input_type -> rohrpost.admin.v1.WatchEventsRequest
-	11, // 26: rohrpost.admin.v1.AdminService.CommandMessage:input_type -> rohrpost.admin.v1.CommandMessageRequest
-	6,  // 27: rohrpost.admin.v1.AdminService.ListMessages:output_type -> rohrpost.admin.v1.ListMessagesResponse
-	8,  // 28: rohrpost.admin.v1.AdminService.GetMessage:output_type -> rohrpost.admin.v1.GetMessageResponse
-	10, // 29: rohrpost.admin.v1.AdminService.WaitMessage:output_type -> rohrpost.admin.v1.WaitMessageResponse
-	14, // 30: rohrpost.admin.v1.AdminService.WatchEvents:output_type -> rohrpost.admin.v1.WatchEventsResponse
-	12, // 31: rohrpost.admin.v1.AdminService.CommandMessage:output_type -> rohrpost.admin.v1.CommandMessageResponse
-	27, // [27:32] is the sub-list for method output_type
-	22, // [22:27] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	24, // 2: rohrpost.admin.v1.MessageSummary.received_at:type_name -> google.protobuf.Timestamp
+	24, // 3: rohrpost.admin.v1.MessageSummary.ended_at:type_name -> google.protobuf.Timestamp
+	25, // 4: rohrpost.admin.v1.RecipientStatus.state:type_name -> rohrpost.mail.v1.RecipientState
+	26, // 5: rohrpost.admin.v1.RecipientStatus.last_reply:type_name -> rohrpost.mail.v1.Reply
+	24, // 6: rohrpost.admin.v1.RecipientStatus.next_at:type_name -> google.protobuf.Timestamp
+	13, // 7: rohrpost.admin.v1.RecipientStatus.suspension:type_name -> rohrpost.admin.v1.Suspension
+	2,  // 8: rohrpost.admin.v1.Message.summary:type_name -> rohrpost.admin.v1.MessageSummary
+	27, // 9: rohrpost.admin.v1.Message.envelope:type_name -> rohrpost.mail.v1.Envelope
+	28, // 10: rohrpost.admin.v1.Message.edits:type_name -> rohrpost.mail.v1.Edit
+	29, // 11: rohrpost.admin.v1.Message.verdict:type_name -> rohrpost.mail.v1.Verdict
+	30, // 12: rohrpost.admin.v1.Message.journal:type_name -> rohrpost.mail.v1.JournalEntry
+	31, // 13: rohrpost.admin.v1.Message.parsed:type_name -> rohrpost.mail.v1.ParsedMessage
+	0,  // 14: rohrpost.admin.v1.ListMessagesRequest.state:type_name -> rohrpost.admin.v1.MessageState
+	2,  // 15: rohrpost.admin.v1.ListMessagesResponse.messages:type_name -> rohrpost.admin.v1.MessageSummary
+	4,  // 16: rohrpost.admin.v1.GetMessageResponse.message:type_name -> rohrpost.admin.v1.Message
+	0,  // 17: rohrpost.admin.v1.WaitMessageRequest.until:type_name -> rohrpost.admin.v1.MessageState
+	32, // 18: rohrpost.admin.v1.WaitMessageRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 19: rohrpost.admin.v1.WaitMessageResponse.message:type_name -> rohrpost.admin.v1.Message
+	1,  // 20: rohrpost.admin.v1.CommandMessageRequest.command:type_name -> rohrpost.admin.v1.Command
+	24, // 21: rohrpost.admin.v1.Suspension.until:type_name -> google.protobuf.Timestamp
+	24, // 22: rohrpost.admin.v1.Suspension.since:type_name -> google.protobuf.Timestamp
+	32, // 23: rohrpost.admin.v1.SuspendDestinationRequest.length:type_name -> google.protobuf.Duration
+	13, // 24: rohrpost.admin.v1.SuspendDestinationResponse.suspension:type_name -> rohrpost.admin.v1.Suspension
+	13, // 25: rohrpost.admin.v1.ListDestinationsResponse.suspensions:type_name -> rohrpost.admin.v1.Suspension
+	20, // 26: rohrpost.admin.v1.ListDestinationsResponse.queues:type_name -> rohrpost.admin.v1.DestinationQueue
+	24, // 27: rohrpost.admin.v1.DestinationQueue.next_at:type_name -> google.protobuf.Timestamp
+	24, // 28: rohrpost.admin.v1.DestinationQueue.waiting_since:type_name -> google.protobuf.Timestamp
+	13, // 29: rohrpost.admin.v1.DestinationQueue.suspension:type_name -> rohrpost.admin.v1.Suspension
+	23, // 30: rohrpost.admin.v1.WatchEventsResponse.event:type_name -> rohrpost.admin.v1.Event
+	30, // 31: rohrpost.admin.v1.Event.entry:type_name -> rohrpost.mail.v1.JournalEntry
+	5,  // 32: rohrpost.admin.v1.AdminService.ListMessages:input_type -> rohrpost.admin.v1.ListMessagesRequest
+	7,  // 33: rohrpost.admin.v1.AdminService.GetMessage:input_type -> rohrpost.admin.v1.GetMessageRequest
+	9,  // 34: rohrpost.admin.v1.AdminService.WaitMessage:input_type -> rohrpost.admin.v1.WaitMessageRequest
+	21, // 35: rohrpost.admin.v1.AdminService.WatchEvents:input_type -> rohrpost.admin.v1.WatchEventsRequest
+	11, // 36: rohrpost.admin.v1.AdminService.CommandMessage:input_type -> rohrpost.admin.v1.CommandMessageRequest
+	14, // 37: rohrpost.admin.v1.AdminService.SuspendDestination:input_type -> rohrpost.admin.v1.SuspendDestinationRequest
+	16, // 38: rohrpost.admin.v1.AdminService.ResumeDestination:input_type -> rohrpost.admin.v1.ResumeDestinationRequest
+	18, // 39: rohrpost.admin.v1.AdminService.ListDestinations:input_type -> rohrpost.admin.v1.ListDestinationsRequest
+	6,  // 40: rohrpost.admin.v1.AdminService.ListMessages:output_type -> rohrpost.admin.v1.ListMessagesResponse
+	8,  // 41: rohrpost.admin.v1.AdminService.GetMessage:output_type -> rohrpost.admin.v1.GetMessageResponse
+	10, // 42: rohrpost.admin.v1.AdminService.WaitMessage:output_type -> rohrpost.admin.v1.WaitMessageResponse
+	22, // 43: rohrpost.admin.v1.AdminService.WatchEvents:output_type -> rohrpost.admin.v1.WatchEventsResponse
+	12, // 44: rohrpost.admin.v1.AdminService.CommandMessage:output_type -> rohrpost.admin.v1.CommandMessageResponse
+	15, // 45: rohrpost.admin.v1.AdminService.SuspendDestination:output_type -> rohrpost.admin.v1.SuspendDestinationResponse
+	17, // 46: rohrpost.admin.v1.AdminService.ResumeDestination:output_type -> rohrpost.admin.v1.ResumeDestinationResponse
+	19, // 47: rohrpost.admin.v1.AdminService.ListDestinations:output_type -> rohrpost.admin.v1.ListDestinationsResponse
+	40, // [40:48] is the sub-list for method output_type
+	32, // [32:40] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_rohrpost_admin_v1_admin_service_proto_init() }
@@ -1268,7 +1830,7 @@ func file_rohrpost_admin_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rohrpost_admin_v1_admin_service_proto_rawDesc), len(file_rohrpost_admin_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

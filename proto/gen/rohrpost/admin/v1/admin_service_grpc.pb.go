@@ -21,11 +21,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_ListMessages_FullMethodName   = "/rohrpost.admin.v1.AdminService/ListMessages"
-	AdminService_GetMessage_FullMethodName     = "/rohrpost.admin.v1.AdminService/GetMessage"
-	AdminService_WaitMessage_FullMethodName    = "/rohrpost.admin.v1.AdminService/WaitMessage"
-	AdminService_WatchEvents_FullMethodName    = "/rohrpost.admin.v1.AdminService/WatchEvents"
-	AdminService_CommandMessage_FullMethodName = "/rohrpost.admin.v1.AdminService/CommandMessage"
+	AdminService_ListMessages_FullMethodName       = "/rohrpost.admin.v1.AdminService/ListMessages"
+	AdminService_GetMessage_FullMethodName         = "/rohrpost.admin.v1.AdminService/GetMessage"
+	AdminService_WaitMessage_FullMethodName        = "/rohrpost.admin.v1.AdminService/WaitMessage"
+	AdminService_WatchEvents_FullMethodName        = "/rohrpost.admin.v1.AdminService/WatchEvents"
+	AdminService_CommandMessage_FullMethodName     = "/rohrpost.admin.v1.AdminService/CommandMessage"
+	AdminService_SuspendDestination_FullMethodName = "/rohrpost.admin.v1.AdminService/SuspendDestination"
+	AdminService_ResumeDestination_FullMethodName  = "/rohrpost.admin.v1.AdminService/ResumeDestination"
+	AdminService_ListDestinations_FullMethodName   = "/rohrpost.admin.v1.AdminService/ListDestinations"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -49,6 +52,15 @@ type AdminServiceClient interface {
 	// usually within a second. The answer comes when it is executed, or after 8 s. Not idempotent only in that each call
 	// leaves an entry in the journal.
 	CommandMessage(ctx context.Context, in *CommandMessageRequest, opts ...grpc.CallOption) (*CommandMessageResponse, error)
+	// SuspendDestination orders that nothing is sent to the destinations that a pattern names. Mail for them is accepted and
+	// waits, and expires as usual; what a worker has already is finished. All spools obey, usually within a second. A pattern that
+	// is suspended already gets the new length and reason. RESOURCE_EXHAUSTED where 100 patterns are suspended.
+	SuspendDestination(ctx context.Context, in *SuspendDestinationRequest, opts ...grpc.CallOption) (*SuspendDestinationResponse, error)
+	// ResumeDestination ends the suspension of a pattern; what waits goes on within seconds, unless another pattern names its
+	// destination too. NOT_FOUND where this very pattern is not suspended.
+	ResumeDestination(ctx context.Context, in *ResumeDestinationRequest, opts ...grpc.CallOption) (*ResumeDestinationResponse, error)
+	// ListDestinations tells what is suspended, and for which destinations most messages wait.
+	ListDestinations(ctx context.Context, in *ListDestinationsRequest, opts ...grpc.CallOption) (*ListDestinationsResponse, error)
 }
 
 type adminServiceClient struct {
@@ -118,6 +130,36 @@ func (c *adminServiceClient) CommandMessage(ctx context.Context, in *CommandMess
 	return out, nil
 }
 
+func (c *adminServiceClient) SuspendDestination(ctx context.Context, in *SuspendDestinationRequest, opts ...grpc.CallOption) (*SuspendDestinationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SuspendDestinationResponse)
+	err := c.cc.Invoke(ctx, AdminService_SuspendDestination_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ResumeDestination(ctx context.Context, in *ResumeDestinationRequest, opts ...grpc.CallOption) (*ResumeDestinationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeDestinationResponse)
+	err := c.cc.Invoke(ctx, AdminService_ResumeDestination_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListDestinations(ctx context.Context, in *ListDestinationsRequest, opts ...grpc.CallOption) (*ListDestinationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDestinationsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListDestinations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -139,6 +181,15 @@ type AdminServiceServer interface {
 	// usually within a second. The answer comes when it is executed, or after 8 s. Not idempotent only in that each call
 	// leaves an entry in the journal.
 	CommandMessage(context.Context, *CommandMessageRequest) (*CommandMessageResponse, error)
+	// SuspendDestination orders that nothing is sent to the destinations that a pattern names. Mail for them is accepted and
+	// waits, and expires as usual; what a worker has already is finished. All spools obey, usually within a second. A pattern that
+	// is suspended already gets the new length and reason. RESOURCE_EXHAUSTED where 100 patterns are suspended.
+	SuspendDestination(context.Context, *SuspendDestinationRequest) (*SuspendDestinationResponse, error)
+	// ResumeDestination ends the suspension of a pattern; what waits goes on within seconds, unless another pattern names its
+	// destination too. NOT_FOUND where this very pattern is not suspended.
+	ResumeDestination(context.Context, *ResumeDestinationRequest) (*ResumeDestinationResponse, error)
+	// ListDestinations tells what is suspended, and for which destinations most messages wait.
+	ListDestinations(context.Context, *ListDestinationsRequest) (*ListDestinationsResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -163,6 +214,15 @@ func (UnimplementedAdminServiceServer) WatchEvents(*WatchEventsRequest, grpc.Ser
 }
 func (UnimplementedAdminServiceServer) CommandMessage(context.Context, *CommandMessageRequest) (*CommandMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommandMessage not implemented")
+}
+func (UnimplementedAdminServiceServer) SuspendDestination(context.Context, *SuspendDestinationRequest) (*SuspendDestinationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SuspendDestination not implemented")
+}
+func (UnimplementedAdminServiceServer) ResumeDestination(context.Context, *ResumeDestinationRequest) (*ResumeDestinationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeDestination not implemented")
+}
+func (UnimplementedAdminServiceServer) ListDestinations(context.Context, *ListDestinationsRequest) (*ListDestinationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDestinations not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -268,6 +328,60 @@ func _AdminService_CommandMessage_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_SuspendDestination_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SuspendDestinationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SuspendDestination(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SuspendDestination_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SuspendDestination(ctx, req.(*SuspendDestinationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ResumeDestination_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeDestinationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ResumeDestination(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ResumeDestination_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ResumeDestination(ctx, req.(*ResumeDestinationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListDestinations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDestinationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListDestinations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListDestinations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListDestinations(ctx, req.(*ListDestinationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -290,6 +404,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CommandMessage",
 			Handler:    _AdminService_CommandMessage_Handler,
+		},
+		{
+			MethodName: "SuspendDestination",
+			Handler:    _AdminService_SuspendDestination_Handler,
+		},
+		{
+			MethodName: "ResumeDestination",
+			Handler:    _AdminService_ResumeDestination_Handler,
+		},
+		{
+			MethodName: "ListDestinations",
+			Handler:    _AdminService_ListDestinations_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
