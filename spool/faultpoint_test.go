@@ -95,3 +95,79 @@ func TestResultPresentedAgainBeforeItsAck(t *testing.T) {
 		}
 	})
 }
+
+// Promise P4: an owner that sleeps, or dies, when it has claimed a message and before that is in its memory, has given nothing
+// out. An heir sends the message, and what the sleeper holds when it wakes up does not count.
+func TestOwnerSleepsBehindItsClaim(t *testing.T) {
+	struck(t, "claim.durable=stall:60s", func(r *rig) {
+		r.fronts()
+		d := r.join(spool.StageDeliver, "d", 10, deliver(mailv1.ResultStatus_RESULT_STATUS_TEMPORARY))
+		id := r.accept(submission("a@x.example"))
+		for len(r.store.Owners(id)) == 0 || r.store.Owners(id)[0] != r.inc || len(d.got()) == 0 || r.held(id) {
+			time.Sleep(100 * time.Millisecond) // until it is claimed for its second attempt
+		}
+		r.store.Fence(r.inc) // as an heir does
+		heir := startRig(r.t, r.store, "b", nil)
+		defer heir.stop()
+		second := heir.join(spool.StageDeliver, "d", 10, deliver(isDelivered))
+		time.Sleep(2 * time.Minute) // past the sleep
+		if jobs := second.got(); len(jobs) != 1 || jobs[0].ID != id {
+			t.Errorf("the heir gave out %d jobs, want one", len(jobs))
+		}
+		if jobs := d.got(); len(jobs) != 1 {
+			t.Errorf("the sleeper gave out %d jobs, want the first alone", len(jobs))
+		}
+		heir.ended(id, delivered)
+		if events := heir.events(id); slices.Contains(events, "unknown") {
+			t.Errorf("nothing is unknown about it: %v", events)
+		}
+	})
+}
+
+// held tells whether a spool has a message in its memory.
+func (r *rig) held(id spool.ID) bool {
+	_, there := r.spool.Live(id)
+	return there
+}
+
+// Promise P2: a spool that stops can't hand over, or dies at it. Its messages are adopted when its lease ends; what had its
+// permit by then is unknown (P3), and nothing else is sent twice.
+func TestHandOverFails(t *testing.T) {
+	struck(t, "handover=fail", func(r *rig) {
+		r.fronts()
+		d := r.join(spool.StageDeliver, "d", 10, nil)
+		given, permitted := r.accept(submission("a@x.example")), r.accept(submission("b@x.example"))
+		waits := r.accept(submission("c@x.example"))
+		jobs := d.got()
+		for _, job := range jobs {
+			switch job.ID {
+			case permitted:
+				d.worker.RequestPermit(job.Token)
+				if granted, _ := d.permit(job.Token); !granted {
+					t.Fatal("no permit")
+				}
+			case waits:
+				d.worker.RequestPermit(job.Token)
+				d.permit(job.Token)
+				d.worker.Result(job.Token, *attempt(job, mailv1.ResultStatus_RESULT_STATUS_TEMPORARY))
+			}
+		}
+		r.stop()
+		heir := startRig(r.t, r.store, "b", nil)
+		defer heir.stop()
+		heir.fronts() // what was found of a message that has no row yet is found again
+		second := heir.join(spool.StageDeliver, "d", 10, deliver(isDelivered))
+		time.Sleep(5 * time.Minute)
+		sent := map[spool.ID]int{}
+		for _, job := range second.got() {
+			sent[job.ID]++
+		}
+		for id, unknown := range map[spool.ID]bool{given: false, permitted: true, waits: false} {
+			heir.ended(id, delivered)
+			events := heir.events(id)
+			if sent[id] != 1 || slices.Contains(events, "unknown") != unknown {
+				t.Errorf("%s was sent %d times by the heir, want once: %v", id, sent[id], events)
+			}
+		}
+	})
+}

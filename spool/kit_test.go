@@ -88,7 +88,8 @@ func startFaulty(
 		once.Do(func() {
 			defer r.leaveAll()
 			cancel()
-			if err := <-ended; err != nil && !errors.Is(err, spool.ErrUnavailable) && !errors.Is(err, spool.ErrFenced) {
+			if err := <-ended; err != nil && !errors.Is(err, spool.ErrUnavailable) && !errors.Is(err, spool.ErrFenced) &&
+				!errors.Is(err, fault.Err) {
 				t.Errorf("Run: %v", err)
 			}
 		})
