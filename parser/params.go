@@ -77,7 +77,8 @@ func (l *lexer) value() string {
 			return out.String()
 		case c == '(':
 			if end := commentEnd(l.s, l.i); end > 0 {
-				l.i, l.comments = end-1, true
+				l.comment(l.i, end)
+				l.i = end - 1
 			} else {
 				l.odd = true
 			}
@@ -121,7 +122,8 @@ func (l *lexer) space() {
 			if end == 0 {
 				return
 			}
-			l.i, l.comments = end, true
+			l.comment(l.i, end)
+			l.i = end
 			continue
 		}
 		if !isSpace(l.s[l.i]) {
@@ -129,6 +131,12 @@ func (l *lexer) space() {
 		}
 		l.i++
 	}
+}
+
+// comment notes a comment that is passed over. One with a semicolon holds parameters for readers that know no comments.
+func (l *lexer) comment(from, end int) {
+	l.comments = true
+	l.odd = l.odd || strings.IndexByte(l.s[from:end], ';') >= 0
 }
 
 // param reads the next parameter and what ends it.
@@ -244,7 +252,7 @@ func (l *lexer) closes() bool {
 	}
 	if i < len(l.s) && l.s[i] == '(' {
 		if end := commentEnd(l.s, i); end > 0 {
-			l.comments = true
+			l.comment(i, end)
 			for i = end; i < len(l.s) && isSpace(l.s[i]); {
 				i++
 			}
