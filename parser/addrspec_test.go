@@ -46,8 +46,5 @@ func TestIsEmail(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("score address-isemail: %d/%d", hits, all)
-	if all != 443 || hits < 430 {
-		t.Error("want at least 430 of 443")
-	}
+	score(t, "address-isemail", "%d/%d", hits, all)
 }

@@ -58,6 +58,12 @@ func TestCases(t *testing.T) {
 		{"two file names", multipart + "Content-Type: text/plain\n\nbody\n--b\nContent-Type: a/b; name=a.txt\nContent-Disposition: attachment; filename=a.exe\n\n--b--\n", []string{"ambiguous_filename"}, "body", 2},
 		{"the same boundary inside", multipart + "Content-Type: multipart/mixed; boundary=b\n\n--b\n\nbody\n--b--\n--b--\n", []string{"ambiguous_boundary_twice"}, "body", 1},
 		{"an encoded message", multipart + "\nbody\n--b\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nWDogeQ0KDQp6\n--b--\n", []string{"ambiguous_message_encoding"}, "body", 2},
+		{"a cut header section", "Subject: s\nX: y\n", []string{"missing_body_separator"}, "", 0},
+		{"uuencode without begin", "Subject: s\nContent-Transfer-Encoding: x-uuencode\n\n#86)C\nend\n", []string{"invalid_uuencode"}, "", 0},
+		{"uuencode without end", "Subject: s\nContent-Transfer-Encoding: x-uuencode\n\nbegin 644 a\n#86)C\n", []string{"invalid_uuencode"}, "abc", 0},
+		{"a short line of uuencode", "Subject: s\nContent-Transfer-Encoding: x-uuencode\n\nbegin 644 a\n#86)\n`\nend\n", []string{"invalid_uuencode"}, "ab@", 0},
+		{"an extended parameter without charset", "Subject: s\nContent-Type: text/plain; x*=y\n\nbody", []string{"malformed_parameter"}, "body", 0},
+		{"a charset in a later piece", "Subject: s\nContent-Type: text/plain; x*0*=utf-8''y; x*1*=utf-8'z\n\nbody", []string{"malformed_parameter"}, "body", 0},
 		{"nothing odd", multipart + "\nbody" + rest, nil, "body", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

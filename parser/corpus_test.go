@@ -1,6 +1,7 @@
 package parser
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,23 @@ func corpus(t testing.TB, name string) string {
 		t.Skipf("the shared corpus %s is absent", name)
 	}
 	return path
+}
+
+// score tells what a test reached. It must be what docs/parser.md says in the row of the corpus: a score that falls is a
+// fault, and one that rises is to be told.
+func score(t *testing.T, row, format string, args ...any) {
+	t.Helper()
+	got := fmt.Sprintf(format, args...)
+	t.Logf("score %s: %s", row, got)
+	for line := range strings.Lines(string(readFile(t, filepath.Join("..", "docs", "parser.md")))) {
+		if strings.HasPrefix(line, "| "+row) {
+			if !strings.Contains(line, " "+got) {
+				t.Errorf("docs/parser.md has another score than %s: %s", got, line)
+			}
+			return
+		}
+	}
+	t.Errorf("docs/parser.md has no row %s", row)
 }
 
 // mails are the files of a folder of the corpus with one of some suffixes, folders in it included.

@@ -32,7 +32,30 @@ func TestDefectsAreDocumented(t *testing.T) {
 	for _, m := range row.FindAllStringSubmatch(string(readFile(t, filepath.Join("..", "docs", "parser.md"))), -1) {
 		documented = append(documented, m[1])
 	}
+	for _, k := range documented {
+		if !tested(t, k) {
+			t.Errorf("no test and no sample has the defect %s", k)
+		}
+	}
 	if !slices.Equal(noted, documented) {
 		t.Errorf("the code notes\n%v\nand docs/parser.md lists\n%v", noted, documented)
 	}
+}
+
+// tested tells whether a test or the result of one of our own samples names a defect.
+func tested(t *testing.T, kind string) bool {
+	t.Helper()
+	for _, pattern := range []string{"*_test.go", filepath.Join("testdata", "*.json")} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile(`\b` + kind + `\b`)
+		for _, path := range paths {
+			if path != "docs_test.go" && named.Match(readFile(t, path)) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -49,7 +49,8 @@ func TestEnmimeGolden(t *testing.T) {
 	t.Parallel()
 	folder := corpus(t, "enmime-raw")
 	var out strings.Builder
-	for _, path := range mails(t, folder, ".raw", ".eml", ".msg") {
+	all := mails(t, folder, ".raw", ".eml", ".msg")
+	for _, path := range all {
 		name, err := filepath.Rel(folder, path)
 		if err != nil {
 			t.Fatal(err)
@@ -74,6 +75,8 @@ func TestEnmimeGolden(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(readFile(t, golden)), out.String()); diff != "" {
 		t.Error(diff)
+	} else {
+		score(t, "enmime-raw", "%d/%[1]d", len(all))
 	}
 }
 
