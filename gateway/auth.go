@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"strings"
 	"time"
 
@@ -57,17 +56,22 @@ var (
 type authenticator struct {
 	cfg      Auth
 	users    *fileCache[*user.List]
-	slots    chan struct{} // each check takes one: a check takes a core and some 20 MB
+	slots    chan struct{} // each check takes one
 	failures *buckets      // nil where any number is borne
 }
 
-func newAuthenticator(cfg Auth, warn func(error)) (*authenticator, error) {
+// newAuthenticator remembers the failures that old has counted, unless others are borne now. old may be nil.
+func newAuthenticator(cfg Auth, slots chan struct{}, old *authenticator, warn func(error)) (*authenticator, error) {
 	users, err := newFileCache([]string{cfg.Users}, func() (*user.List, error) { return user.Load(cfg.Users) }, warn)
 	if err != nil {
 		return nil, fmt.Errorf("gateway.auth.%w", err)
 	}
-	a := &authenticator{cfg: cfg, users: users, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
-	if cfg.MaxFailures > 0 {
+	a := &authenticator{cfg: cfg, users: users, slots: slots}
+	switch {
+	case cfg.MaxFailures == 0:
+	case old != nil && old.cfg.MaxFailures == cfg.MaxFailures && old.cfg.Lockout == cfg.Lockout:
+		a.failures = old.failures
+	default:
 		a.failures = newBuckets(int64(cfg.MaxFailures), cfg.Lockout)
 	}
 	return a, nil

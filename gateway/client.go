@@ -20,13 +20,15 @@ import (
 
 // client is one connection with what belongs to it, until it closes.
 type client struct {
-	g    *Gateway
-	port *port
-	wire *wire.Conn
-	id   string // the session id
-	addr netip.AddrPort
-	log  *slog.Logger // says the session's id
-	host netip.Prefix // what counts the session; zero where nothing does
+	g      *Gateway
+	set    *settings // those that the session began with
+	port   *port
+	socket *socket
+	wire   *wire.Conn
+	id     string // the session id
+	addr   netip.AddrPort
+	log    *slog.Logger // says the session's id
+	host   netip.Prefix // what counts the session; zero where nothing does
 	// proxied is the connection where a load balancer must say whose it is.
 	proxied *proxyproto.Conn
 	span    trace.Span // smtp.session
@@ -39,45 +41,26 @@ type client struct {
 	cancel context.CancelFunc
 }
 
-// acceptor makes clients of connections.
-type acceptor struct {
-	net.Listener
-	p    *port
-	work context.Context // what sessions run under; Accept has no context
-}
-
-// Accept returns the next connection that may have a session. A connection above the limit is told 421 (case D10).
-func (a *acceptor) Accept() (net.Conn, error) {
-	for {
-		nc, err := a.Listener.Accept()
-		if err != nil {
-			return nil, err // the library waits and tries again where it is temporary, as for want of open files
-		}
-		if w := a.p.admit(a.work, nc); w != nil {
-			return w, nil
-		}
-		a.p.g.turnAway(nc)
-	}
-}
-
 // admit makes a session of a connection, or returns nil if there must be none.
-func (p *port) admit(work context.Context, nc net.Conn) *wire.Conn {
+func (p *port) admit(work context.Context, s *socket, nc net.Conn) *wire.Conn {
 	g := p.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.stopping || len(g.clients) >= g.cfg.MaxSessions || p.sessions >= p.limits.MaxSessions {
+	if g.stopping || len(g.clients) >= p.set.cfg.MaxSessions || s.sessions >= p.limits.MaxSessions {
 		return nil
 	}
-	c := &client{g: g, port: p, id: newSessionID(), addr: addrOf(nc.RemoteAddr()), log: g.log, span: noop.Span{}}
+	c := &client{
+		g: g, set: p.set, port: p, socket: s, id: newSessionID(), addr: addrOf(nc.RemoteAddr()), log: g.log, span: noop.Span{},
+	}
 	c.ctx, c.cancel = context.WithCancel(work)
 	if contains(p.proxies, c.addr.Addr()) {
 		c.proxied = proxyproto.NewConn(&whole{Conn: nc}, proxyproto.WithPolicy(proxyproto.REQUIRE),
-			proxyproto.SetReadHeaderTimeout(g.cfg.Timeouts.Proxy), proxyproto.WithBufferSize(proxyBuffer))
+			proxyproto.SetReadHeaderTimeout(c.set.cfg.Timeouts.Proxy), proxyproto.WithBufferSize(proxyBuffer))
 		nc = c.proxied
 	}
 	c.wire = wire.New(nc, p.wire, c)
 	g.clients[c.wire] = c
-	p.sessions++
+	s.sessions++
 	return c.wire
 }
 
@@ -113,10 +96,10 @@ func (c *client) Begin() string {
 		trace.WithAttributes(c.attributes()...))
 	if !c.countHost() {
 		c.log.WarnContext(c.ctx, "connection refused: too many sessions of this client")
-		return "421 4.7.0 " + c.g.cfg.Hostname + " Too many sessions from your address, try again later"
+		return "421 4.7.0 " + c.set.cfg.Hostname + " Too many sessions from your address, try again later"
 	}
 	if !c.pass(CountConnections, "", "") {
-		return "421 4.7.0 " + c.g.cfg.Hostname + " Too many connections from your address, try again later"
+		return "421 4.7.0 " + c.set.cfg.Hostname + " Too many connections from your address, try again later"
 	}
 	return ""
 }
@@ -124,7 +107,7 @@ func (c *client) Begin() string {
 // countHost counts the session to its client's address and tells whether that may have it.
 func (c *client) countHost() bool {
 	limit := c.port.limits.MaxSessionsPerClient
-	if limit == 0 || !c.addr.IsValid() || c.addr.Addr().IsLoopback() || contains(c.g.cfg.Relay.Networks, c.addr.Addr()) {
+	if limit == 0 || !c.addr.IsValid() || c.addr.Addr().IsLoopback() || contains(c.set.cfg.Relay.Networks, c.addr.Addr()) {
 		return true
 	}
 	host := hostOf(c.addr.Addr())
@@ -184,24 +167,24 @@ func (c *client) Closed() {
 			delete(c.g.perHost, c.host)
 		}
 	}
-	c.port.sessions--
+	c.socket.sessions--
 	c.g.mu.Unlock()
 }
 
 // turnAway refuses a connection. (RFC 5321, section 3.8; RFC 3463, X.3.2.)
-func (g *Gateway) turnAway(nc net.Conn) {
-	g.log.WarnContext(context.Background(), "connection refused: too many sessions or stopping",
+func (p *port) turnAway(ctx context.Context, nc net.Conn) {
+	p.g.log.WarnContext(ctx, "connection refused: too many sessions or stopping",
 		"client", nc.RemoteAddr().String())
 	// The write never waits: the socket's buffer is empty.
 	if nc.SetWriteDeadline(time.Now().Add(time.Second)) == nil {
-		_, _ = nc.Write([]byte("421 4.3.2 " + g.cfg.Hostname + " Too many sessions, try again later\r\n"))
+		_, _ = nc.Write([]byte("421 4.3.2 " + p.set.cfg.Hostname + " Too many sessions, try again later\r\n"))
 	}
 	_ = nc.Close() // nothing to be done about it
 }
 
 // continues tells whether the client may continue a trace of its own.
 func (c *client) continues() bool {
-	return contains(c.g.cfg.TrustTraceparent, c.addr.Addr())
+	return contains(c.set.cfg.TrustTraceparent, c.addr.Addr())
 }
 
 // attributes are on the session's and on each transaction's span.
@@ -210,7 +193,7 @@ func (c *client) attributes() []attribute.KeyValue {
 		attribute.String("rohrpost.session.id", c.id),
 		attribute.String("client.address", c.addr.Addr().String()),
 		attribute.Int("client.port", int(c.addr.Port())),
-		attribute.String("server.address", c.g.cfg.Hostname),
+		attribute.String("server.address", c.set.cfg.Hostname),
 		attribute.String("network.transport", "tcp"),
 		attribute.String("network.protocol.name", "smtp"),
 	}

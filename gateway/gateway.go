@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"time"
 
@@ -27,22 +28,28 @@ type Options struct {
 	Directory      Directory            // is asked where the lists don't know a recipient; nil means nobody
 }
 
-// Gateway is an SMTP server in front of a spool.
+// Gateway is an SMTP server in front of a spool. Beside what changes with the configuration ([settings]) it holds what lives
+// as long as the process: what sessions of old and new settings share, and what must not be forgotten by a reload.
 type Gateway struct {
-	cfg    Config
 	spool  Spool
 	log    *slog.Logger
 	tracer trace.Tracer
 
-	directory  Directory
-	recipients *recipients // set by Listen
+	memory   *memory
+	grey     *greylist
+	checks   chan struct{} // each check of a password takes one: it takes a core and some 20 MB
+	shutdown time.Duration // timeouts.shutdown as it was at the start
 
-	memory *memory
-	meters []meter
-	grey   *greylist
+	first     Config    // what New was given; of Listen
+	directory Directory // the same
 
-	ports []*port        // set by Listen
-	auth  *authenticator // set by Listen where a listener needs it
+	set     *settings // the newest; of Listen, then of Run's goroutine
+	sockets []*socket // the same, in the order of the listeners
+	reloads chan reload
+
+	serving  sync.WaitGroup // the goroutines of ports, old ones too; each ends with the last session of its port
+	resizing sync.WaitGroup // the goroutines that wait for memory to shrink
+	failed   chan error     // why a socket accepts no more
 
 	mu       sync.Mutex
 	clients  map[*wire.Conn]*client
@@ -56,7 +63,7 @@ type Gateway struct {
 // scope names the instrumentation.
 const scope = "github.com/rohrpost/rohrpost/gateway"
 
-// New makes a gateway. It fails where cfg is not valid.
+// New makes a gateway. It fails where cfg is not valid. What cfg refers to must not be changed afterwards.
 func New(cfg Config, spool Spool, opts Options) (*Gateway, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -68,49 +75,37 @@ func New(cfg Config, spool Spool, opts Options) (*Gateway, error) {
 		opts.TracerProvider = otel.GetTracerProvider()
 	}
 	return &Gateway{
-		cfg:     cfg,
-		spool:   spool,
-		log:     opts.Logger,
-		tracer:  opts.TracerProvider.Tracer(scope),
-		clients: make(map[*wire.Conn]*client),
-		perHost: make(map[netip.Prefix]int),
-		halting: make(chan struct{}),
+		spool:    spool,
+		log:      opts.Logger,
+		tracer:   opts.TracerProvider.Tracer(scope),
+		memory:   newMemory(int64(cfg.MaxMemory)),
+		grey:     newGreylist(),
+		checks:   make(chan struct{}, runtime.GOMAXPROCS(0)),
+		shutdown: cfg.Timeouts.Shutdown,
+		reloads:  make(chan reload),
+		failed:   make(chan error, 1),
+		clients:  make(map[*wire.Conn]*client),
+		perHost:  make(map[netip.Prefix]int),
+		halting:  make(chan struct{}),
+		ended:    make(chan struct{}),
 
+		first:     cfg,
 		directory: opts.Directory,
-		meters:    newMeters(cfg.Rates),
-		grey:      newGreylist(cfg.Greylist),
-		memory:    newMemory(int64(cfg.MaxMemory)),
-		ended:     make(chan struct{}),
 	}, nil
 }
 
 // Listen opens the listening sockets and returns their addresses in the order of the configuration. Connections wait in
 // their queues until Run. It fails, too, where the process may not open as many files as it may have sessions.
 func (g *Gateway) Listen(ctx context.Context) ([]net.Addr, error) {
-	if err := checkFiles(g.cfg.MaxSessions); err != nil {
+	next, err := g.prepare(ctx, g.first, g.directory)
+	if err != nil {
 		return nil, err
 	}
-	if g.cfg.needsUsers() {
-		var err error
-		if g.auth, err = newAuthenticator(g.cfg.Auth, g.warner(ctx, "users not read again, the old ones stay")); err != nil {
-			return nil, err
-		}
+	g.set, g.sockets = next.set, next.sockets
+	for i, s := range g.sockets {
+		s.serveBy(next.set.ports[i])
 	}
-	var err error
-	if g.recipients, err = newRecipients(g.cfg.Accept, g.directory, g.warner(ctx, "recipients not read again, the old ones stay")); err != nil {
-		return nil, err
-	}
-	var addrs []net.Addr
-	for i, l := range g.cfg.Listeners {
-		p, err := g.open(ctx, l)
-		if err != nil {
-			g.closePorts()
-			return nil, fmt.Errorf("gateway.listeners[%d].%w", i, err)
-		}
-		g.ports = append(g.ports, p)
-		addrs = append(addrs, p.socket.Addr())
-	}
-	return addrs, nil
+	return next.addrs(), nil
 }
 
 // warner logs that files could not be read again.
@@ -118,17 +113,11 @@ func (g *Gateway) warner(ctx context.Context, message string) func(error) {
 	return func(err error) { g.log.WarnContext(context.WithoutCancel(ctx), message, "error", err) }
 }
 
-func (g *Gateway) closePorts() {
-	for _, p := range g.ports {
-		_ = p.socket.Close() // fails only where it has been closed
-	}
-}
-
 // Run serves until ctx ends, calling Listen if that has not been done. Then it accepts no more connections, tells idle
 // sessions 421, lets messages under way finish for timeouts.shutdown, and returns when all sessions have ended. It is
 // called once.
 func (g *Gateway) Run(ctx context.Context) error {
-	if g.ports == nil {
+	if g.set == nil {
 		if _, err := g.Listen(ctx); err != nil {
 			return err
 		}
@@ -136,35 +125,46 @@ func (g *Gateway) Run(ctx context.Context) error {
 	// Work outlives ctx by the time that it is given to finish.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	served := make(chan error, len(g.ports))
-	for _, p := range g.ports {
-		go func() { served <- p.serve(work) }()
+	for _, s := range g.sockets {
+		g.startPort(work, s.port)
+		g.startSocket(work, s)
 	}
-	var err error
-	waiting := len(g.ports)
-	select {
-	case <-ctx.Done():
-	case err = <-served:
-		err = fmt.Errorf("accepting connections: %w", err)
-		waiting--
-	}
+	err := g.serve(ctx, work)
 	g.refuseNew()
-	for range waiting {
-		g.log.DebugContext(ctx, "no longer listening", "cause", <-served)
-	}
 	g.stop(work, cancel)
 	return err
 }
 
+// serve reloads when it is asked to, until ctx ends or a socket fails.
+func (g *Gateway) serve(ctx, work context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-g.failed:
+			return fmt.Errorf("accepting connections: %w", err)
+		case r := <-g.reloads:
+			r.done <- g.reload(ctx, work, r)
+		}
+	}
+}
+
 // refuseNew ends the listening and asks sessions to end.
 func (g *Gateway) refuseNew() {
-	g.closePorts()
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.stopping = true
 	close(g.halting)
 	for w := range g.clients {
 		w.Shutdown()
+	}
+	g.mu.Unlock()
+	for _, s := range g.sockets {
+		s.close()
+	}
+	for _, s := range g.sockets {
+		s.retire()
 	}
 }
 
@@ -173,7 +173,7 @@ const killAfter = time.Second
 
 // stop waits for all sessions to end, and ends those that take too long.
 func (g *Gateway) stop(work context.Context, cancel context.CancelFunc) {
-	late := time.AfterFunc(g.cfg.Timeouts.Shutdown, func() {
+	late := time.AfterFunc(g.shutdown, func() {
 		g.log.WarnContext(work, "messages under way took too long, ending their sessions")
 		cancel()
 		kill := time.NewTimer(killAfter)
@@ -185,9 +185,8 @@ func (g *Gateway) stop(work context.Context, cancel context.CancelFunc) {
 		}
 	})
 	defer late.Stop()
-	for _, p := range g.ports {
-		p.wait(work)
-	}
+	g.serving.Wait()
+	g.resizing.Wait()
 	close(g.ended)
 }
 

@@ -32,10 +32,8 @@ var errGreylisted = smtpreply.New(451, "4.7.1", "Greylisted, try again in some m
 // maxGrey bounds the memory of the list to some 50 MB.
 const maxGrey = 200_000
 
-// greylist remembers tries. It may be used by many goroutines.
+// greylist remembers tries, whatever is configured. It may be used by many goroutines.
 type greylist struct {
-	cfg Greylist
-
 	mu    sync.Mutex
 	tries map[string]try
 	sweep int // when to look for old ones next
@@ -44,30 +42,28 @@ type greylist struct {
 // try is when something was tried first and last.
 type try struct{ first, last time.Time }
 
-func newGreylist(cfg Greylist) *greylist {
-	return &greylist{cfg: cfg, tries: map[string]try{}, sweep: 1024}
-}
+func newGreylist() *greylist { return &greylist{tries: map[string]try{}, sweep: 1024} }
 
-// pass notes a try and tells whether it is not the first one of its kind.
-func (l *greylist) pass(key string, now time.Time) bool {
+// pass notes a try and tells whether it is late enough behind the first one of its kind.
+func (l *greylist) pass(cfg Greylist, key string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, ok := l.tries[key]
-	if !ok || now.Sub(known.last) > l.cfg.Keep {
+	if !ok || now.Sub(known.last) > cfg.Keep {
 		known = try{first: now}
 	}
 	known.last = now
 	l.tries[key] = known
 	if len(l.tries) > l.sweep {
-		l.forget(now)
+		l.forget(cfg, now)
 	}
-	return now.Sub(known.first) >= l.cfg.Delay
+	return now.Sub(known.first) >= cfg.Delay
 }
 
 // forget drops what is too old, and whatever is beyond maxGrey.
-func (l *greylist) forget(now time.Time) {
+func (l *greylist) forget(cfg Greylist, now time.Time) {
 	for key, t := range l.tries {
-		if now.Sub(t.last) > l.cfg.Keep || len(l.tries) > maxGrey {
+		if now.Sub(t.last) > cfg.Keep || len(l.tries) > maxGrey {
 			delete(l.tries, key)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ type edge struct {
 	stop  func() // begins the shutdown and waits for its end
 	halt  func() // begins the shutdown
 	done  chan struct{}
+
+	g   *gateway.Gateway
+	cfg gateway.Config // the latest that was given
 }
 
 type startOptions struct {
@@ -63,7 +67,7 @@ func start(t *testing.T, spool *fakeSpool, opts startOptions) *edge {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	e := &edge{addr: addrs[0].String(), addrs: addrs, spool: spool, logs: logs, halt: cancel, done: make(chan struct{})}
+	e := &edge{addr: addrs[0].String(), addrs: addrs, spool: spool, logs: logs, halt: cancel, done: make(chan struct{}), g: g, cfg: cfg}
 	go func() {
 		defer close(e.done)
 		if err := g.Run(ctx); err != nil {
@@ -80,6 +84,27 @@ func start(t *testing.T, spool *fakeSpool, opts startOptions) *edge {
 	}
 	t.Cleanup(e.stop)
 	return e
+}
+
+// reload gives the gateway its configuration with a change.
+func (e *edge) reload(t *testing.T, change func(*gateway.Config)) error {
+	t.Helper()
+	cfg := e.cfg
+	cfg.Listeners = slices.Clone(cfg.Listeners)
+	change(&cfg)
+	_, err := e.g.Reload(t.Context(), cfg, nil)
+	if err == nil {
+		e.cfg = cfg
+	}
+	return err
+}
+
+// mustReload is reload where nothing is wrong.
+func (e *edge) mustReload(t *testing.T, change func(*gateway.Config)) {
+	t.Helper()
+	if err := e.reload(t, change); err != nil {
+		t.Fatalf("Reload: %v", err)
+	}
 }
 
 // on is the gateway at another of its listeners.

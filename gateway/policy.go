@@ -139,13 +139,13 @@ func route(local string) bool { return strings.ContainsAny(local, "%!@") }
 
 // trusted tells whether the client may send to any domain.
 func (s *session) trusted() bool {
-	return s.user != nil || contains(s.g.cfg.Relay.Networks, s.addr.Addr()) || s.certified()
+	return s.user != nil || contains(s.set.cfg.Relay.Networks, s.addr.Addr()) || s.certified()
 }
 
 // certified tells whether the client's certificate is one that may relay.
 func (c *client) certified() bool {
 	for _, name := range c.names {
-		if matches(c.g.cfg.Relay.Certificates, name) {
+		if matches(c.set.cfg.Relay.Certificates, name) {
 			return true
 		}
 	}
@@ -155,8 +155,8 @@ func (c *client) certified() bool {
 // admitRecipient returns the addresses that stand for a recipient, or why it is refused.
 func (s *session) admitRecipient(address string) ([]string, error) {
 	local, domain := address[:strings.LastIndexByte(address, '@')], address[strings.LastIndexByte(address, '@')+1:]
-	own := strings.EqualFold(domain, s.g.cfg.Hostname)
-	accepted := s.g.recipients.accepted(domain)
+	own := strings.EqualFold(domain, s.set.cfg.Hostname)
+	accepted := s.set.recipients.accepted(domain)
 	trusted := s.trusted()
 	switch {
 	case strings.EqualFold(local, "postmaster") && (own || accepted): // RFC 5321, section 4.5.1
@@ -168,12 +168,12 @@ func (s *session) admitRecipient(address string) ([]string, error) {
 	case !trusted && route(local):
 		return nil, errRouted
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.g.cfg.Timeouts.Directory)
+	ctx, cancel := context.WithTimeout(s.ctx, s.set.cfg.Timeouts.Directory)
 	defer cancel()
-	final, err := s.g.recipients.resolve(ctx, address)
-	if err == nil && !trusted && s.g.cfg.Greylist.Enabled {
+	final, err := s.set.recipients.resolve(ctx, address)
+	if err == nil && !trusted && s.set.cfg.Greylist.Enabled {
 		key := networkOf(s.addr.Addr()).String() + " " + strings.ToLower(s.tx.envelope.GetSender()+" "+address)
-		if !s.g.grey.pass(key, time.Now()) {
+		if !s.g.grey.pass(s.set.cfg.Greylist, key, time.Now()) {
 			return nil, errGreylisted
 		}
 	}

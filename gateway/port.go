@@ -12,50 +12,75 @@ import (
 	"github.com/rohrpost/rohrpost/gateway/wire"
 )
 
-// port is a listener at work, with the library's server for its sessions.
+// port is a listener of a configuration at work, with the library's server for its sessions. It gets connections from its
+// address's socket until a reload retires it, and lives on until its last session has ended.
 type port struct {
 	g       *Gateway
+	set     *settings
 	kind    Kind
-	limits  Limits // complete; MaxSessions is the cap of the port
+	limits  Limits // complete; MaxSessions is the cap of the listener
 	proxies []netip.Prefix
 	wire    *wire.Options
 	tls     *credentials   // nil without TLS
 	auth    *authenticator // nil without AUTH
-	socket  net.Listener
 	server  *smtp.Server
 
-	sessions int // guarded by Gateway.mu
+	accepted inbox
 }
 
-// open makes a port.
-func (g *Gateway) open(ctx context.Context, l Listener) (*port, error) {
-	var config net.ListenConfig
-	if l.ReusePort {
-		config.Control = reusePort
+// newPort makes a port of set, without a socket.
+func (g *Gateway) newPort(ctx context.Context, set *settings, l Listener) (*port, error) {
+	p := &port{
+		g: g, set: set, kind: l.kind(), limits: fillIn(l.Limits, set.cfg.Limits), proxies: l.ProxyFrom, accepted: make(inbox),
 	}
-	p := &port{g: g, kind: l.kind(), limits: fillIn(l.Limits, g.cfg.Limits), proxies: l.ProxyFrom}
-	var err error
-	if section := l.tls(g.cfg); section.enabled() {
+	if section := l.tls(set.cfg); section.enabled() {
+		var err error
 		p.tls, err = newCredentials(section, g.warner(ctx, "certificates not read again, the old ones stay"))
 		if err != nil {
 			return nil, fmt.Errorf("tls: %w", err)
 		}
 	}
 	if p.submission() {
-		p.auth = g.auth
-	}
-	if p.socket, err = config.Listen(ctx, "tcp", l.Listen); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		p.auth = set.auth
 	}
 	p.wire, p.server = p.wireOptions(), p.newServer()
 	return p, nil
 }
 
+// inbox is the library's listener: the connections that were admitted. It is closed by whoever fills it.
+type inbox chan net.Conn
+
+// Accept implements net.Listener.
+func (i inbox) Accept() (net.Conn, error) {
+	nc, ok := <-i
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return nc, nil
+}
+
+// Close implements net.Listener. The library calls it when it is told to wait for its sessions.
+func (i inbox) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (i inbox) Addr() net.Addr { return &net.TCPAddr{} }
+
+// startPort serves the port's connections until it is retired and its last session has ended.
+func (g *Gateway) startPort(work context.Context, p *port) {
+	g.serving.Go(func() {
+		_ = p.server.Serve(p.accepted)                     // ends when the port is retired, and by nothing else
+		_ = p.server.Shutdown(context.WithoutCancel(work)) // waits
+	})
+}
+
+// retire ends the port, but for its sessions. Nothing may hand connections to it any more. It is called once.
+func (p *port) retire() { close(p.accepted) }
+
 // submission tells whether users submit mail here.
 func (p *port) submission() bool { return p.kind == KindSubmission || p.kind == KindSubmissions }
 
 func (p *port) wireOptions() *wire.Options {
-	cfg := p.g.cfg
+	cfg := p.set.cfg
 	o := &wire.Options{
 		Hostname:         cfg.Hostname,
 		LenientNewline:   cfg.BareNewline == BareNewlineNormalize,
@@ -80,19 +105,9 @@ func (p *port) wireOptions() *wire.Options {
 	return o
 }
 
-// serve accepts connections until the socket is closed.
-func (p *port) serve(work context.Context) error {
-	return p.server.Serve(&acceptor{Listener: p.socket, p: p, work: work})
-}
-
-// wait returns when the last session of the port has ended.
-func (p *port) wait(ctx context.Context) {
-	_ = p.server.Shutdown(context.WithoutCancel(ctx)) // fails only since the socket has been closed
-}
-
 func (p *port) newServer() *smtp.Server {
 	s := smtp.NewServer(smtp.BackendFunc(p.g.newSession))
-	s.Domain = p.g.cfg.Hostname
+	s.Domain = p.set.cfg.Hostname
 	s.MaxMessageBytes = int64(p.limits.MaxSize)
 	s.MaxRecipients = 0 // ours; package wire announces it
 	s.MaxLineLength = 0 // package wire bounds command lines, and content has a limit of its own

@@ -79,14 +79,6 @@ type meter struct {
 	buckets *buckets
 }
 
-func newMeters(rates []Rate) []meter {
-	var meters []meter
-	for _, r := range rates {
-		meters = append(meters, meter{r, newBuckets(int64(r.Limit), r.Every)})
-	}
-	return meters
-}
-
 // networkOf is what counts as one network: what a provider routes as one at least.
 func networkOf(a netip.Addr) netip.Prefix {
 	bits := 24
@@ -102,7 +94,7 @@ func (m *meter) key(c *client, user, sender string) string {
 	addr := c.addr.Addr()
 	switch m.Per {
 	case PerAddress, PerNetwork:
-		if contains(c.g.cfg.Relay.Networks, addr) {
+		if contains(c.set.cfg.Relay.Networks, addr) {
 			return ""
 		}
 		if m.Per == PerNetwork {
@@ -121,8 +113,8 @@ func (m *meter) key(c *client, user, sender string) string {
 // the others.
 func (c *client) pass(count RateCount, user, sender string) bool {
 	now := time.Now()
-	for i := range c.g.meters {
-		m := &c.g.meters[i]
+	for i := range c.set.meters {
+		m := &c.set.meters[i]
 		if key := m.key(c, user, sender); m.Count == count && key != "" && !m.buckets.has(key, now) {
 			c.log.InfoContext(c.ctx, "above a rate", "count", string(count), "per", string(m.Per), "key", key)
 			return false
@@ -137,8 +129,8 @@ func (c *client) pass(count RateCount, user, sender string) bool {
 // count takes some of something from the client's rates.
 func (c *client) count(count RateCount, n int64, user, sender string) {
 	now := time.Now()
-	for i := range c.g.meters {
-		m := &c.g.meters[i]
+	for i := range c.set.meters {
+		m := &c.set.meters[i]
 		if key := m.key(c, user, sender); m.Count == count && key != "" {
 			m.buckets.take(key, n, now)
 		}

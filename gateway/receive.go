@@ -27,7 +27,7 @@ var errLoop = smtpreply.New(554, "5.4.6", "Too many Received fields: the message
 // receive takes content from src and returns the reply to it, which is never nil.
 func (s *session) receive(tx *transaction, src io.Reader) error {
 	content := wire.NewContent(src, wire.ContentOptions{
-		Normalize: s.g.cfg.BareNewline == BareNewlineNormalize,
+		Normalize: s.set.cfg.BareNewline == BareNewlineNormalize,
 		MaxLine:   maxLine,
 		MaxSize:   int64(s.port.limits.MaxSize),
 	})
@@ -73,7 +73,7 @@ const streamMemory = 2 * InlineLimit
 
 // grow waits for room in memory.
 func (s *session) grow(held *loan, octets int) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.g.cfg.Timeouts.Memory)
+	ctx, cancel := context.WithTimeout(s.ctx, s.set.cfg.Timeouts.Memory)
 	defer cancel()
 	return held.grow(ctx, int64(octets))
 }
@@ -117,7 +117,7 @@ func (s *session) submission(tx *transaction, id uuid.UUID) *Submission {
 		Envelope: tx.envelope,
 		Edits:    []*mailv1.Edit{receivedField(id.String(), tx.envelope, s.addr.Addr(), now)},
 		SizeHint: tx.sizeHint,
-		Deadline: s.g.cfg.Timeouts.Submit,
+		Deadline: s.set.cfg.Timeouts.Submit,
 	}
 }
 
@@ -132,15 +132,15 @@ func (s *session) submitWhole(ctx context.Context, sub *Submission) error {
 func (s *session) submitStream(ctx context.Context, sub *Submission, scan *headerScan, head []byte, rest io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	answer := time.AfterFunc(s.g.cfg.Timeouts.DataTotal+s.g.cfg.Timeouts.Submit, func() { cancel(context.DeadlineExceeded) })
+	answer := time.AfterFunc(s.set.cfg.Timeouts.DataTotal+s.set.cfg.Timeouts.Submit, func() { cancel(context.DeadlineExceeded) })
 	defer answer.Stop()
 	sub.Stream = &stream{
 		src:   io.MultiReader(bytes.NewReader(head), rest),
 		seen:  len(head),
 		scan:  scan,
-		ended: func() { answer.Reset(s.g.cfg.Timeouts.Submit) },
+		ended: func() { answer.Reset(s.set.cfg.Timeouts.Submit) },
 	}
-	sub.Deadline = s.g.cfg.Timeouts.DataTotal + s.g.cfg.Timeouts.Submit
+	sub.Deadline = s.set.cfg.Timeouts.DataTotal + s.set.cfg.Timeouts.Submit
 	_, err := s.g.spool.Submit(ctx, sub)
 	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return fmt.Errorf("waiting for the spool: %w", context.Cause(ctx))

@@ -60,8 +60,9 @@ func strangerSession(f *testing.F) *session {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if g.recipients, err = newRecipients(cfg.Accept, nil, nil); err != nil {
+	set, err := g.newSettings(f.Context(), cfg, nil, nil)
+	if err != nil {
 		f.Fatal(err)
 	}
-	return &session{client: &client{g: g, ctx: f.Context(), addr: netip.MustParseAddrPort("203.0.113.9:25"), log: g.log}}
+	return &session{client: &client{g: g, set: set, ctx: f.Context(), addr: netip.MustParseAddrPort("203.0.113.9:25"), log: g.log}}
 }

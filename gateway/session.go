@@ -76,7 +76,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 			ClientIp:  s.addr.Addr().String(),
 			Helo:      cut(s.conn.Hostname()),
 			Protocol:  protocolName(s.wire.Extended(), opts.UTF8, s.tls != "", s.user != nil),
-			Gateway:   s.g.cfg.Hostname,
+			Gateway:   s.set.cfg.Hostname,
 			SessionId: s.id,
 			Tls:       s.tls,
 
@@ -124,7 +124,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 		return refusal(errRepeated)
 	}
 	if strings.EqualFold(address, "postmaster") {
-		address += "@" + s.g.cfg.Hostname // RFC 5321, section 4.5.1
+		address += "@" + s.set.cfg.Hostname // RFC 5321, section 4.5.1
 	}
 	if err := checkRecipient(address, tx.envelope.GetSmtputf8()); err != nil {
 		return refusal(err)

@@ -2,8 +2,8 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,49 +14,72 @@ import (
 	"github.com/rohrpost/rohrpost/services/process"
 )
 
-// wireGateway makes the SMTP edge a client of the spool. It returns the addresses it listens at.
-func wireGateway(ctx context.Context, s *stage) ([]net.Addr, error) {
+// wireGateway makes the SMTP edge a client of the spool.
+func wireGateway(ctx context.Context, s *stage) error {
 	conn, err := s.connect()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	client, err := gatewayrpc.New([]grpc.ClientConnInterface{conn}, gatewayrpc.Options{
 		Gateway: s.cfg.Gateway.Hostname, Logger: s.log, TracerProvider: s.provider,
 		Dial: func(address string) (gatewayrpc.Conn, error) { return s.dial(address) },
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.add(process.Unit{Name: "gateway submission", Run: client.Run})
-	directory, err := dialDirectory(s)
+	known := &directories{dial: s.dialPeer, conns: map[string]*grpc.ClientConn{}}
+	s.own("directory connections", known.close)
+	directory, err := known.at(s.cfg.Gateway.Accept.Directory)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	edge, err := gateway.New(s.cfg.Gateway, client, gateway.Options{Logger: s.log, TracerProvider: s.provider, Directory: directory})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	addrs, err := edge.Listen(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w; stop what listens there, or name another address in gateway.listeners (up: --smtp)", err)
+		return err
 	}
 	s.add(process.Unit{Name: "gateway", Run: edge.Run, StopTimeout: s.cfg.Gateway.Timeouts.Shutdown + 5*time.Second})
-	return addrs, nil
+	if s.env.Hangups != nil {
+		r := &reloader{stage: s, edge: edge, directories: known}
+		s.add(process.Unit{Name: "reload", Run: r.onHangup})
+	}
+	return s.listening(s.cfg.Gateway.Listeners, addrs)
 }
 
 // directoryWord is the word in the certificate of a DirectoryService.
 const directoryWord = "directory"
 
-// dialDirectory makes the client of the configured directory, nil where there is none.
-func dialDirectory(s *stage) (gateway.Directory, error) {
-	target := s.cfg.Gateway.Accept.Directory
+// directories are the connections to all directories that have been configured since the start: sessions of an old
+// configuration still ask theirs. It is used by one goroutine at a time.
+type directories struct {
+	dial  func(target, word string) (*grpc.ClientConn, error)
+	conns map[string]*grpc.ClientConn
+}
+
+// at returns a client of a directory, nil where target is empty.
+func (d *directories) at(target string) (gateway.Directory, error) {
 	if target == "" {
 		return nil, nil //nolint:nilnil // nil means none
 	}
-	conn, err := s.dialPeer(target, directoryWord)
-	if err != nil {
-		return nil, fmt.Errorf("gateway.accept.directory: %w", err)
+	conn := d.conns[target]
+	if conn == nil {
+		var err error
+		if conn, err = d.dial(target, directoryWord); err != nil {
+			return nil, fmt.Errorf("gateway.accept.directory: %w", err)
+		}
+		d.conns[target] = conn
 	}
-	s.own("directory connection", conn.Close)
 	return directoryrpc.New(conn), nil
+}
+
+func (d *directories) close() error {
+	var errs []error
+	for _, conn := range d.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"github.com/rohrpost/rohrpost/gateway"
 	"github.com/rohrpost/rohrpost/services/process"
 )
 
@@ -28,6 +29,10 @@ type Env struct {
 	Telemetry func(ctx context.Context, service string) (trace.TracerProvider, func(context.Context) error, error)
 	// Version is the program's version.
 	Version string
+	// Hangups gets a value when the configuration is to be loaded again, as by SIGHUP. Nil: never.
+	Hangups <-chan struct{}
+	// Load loads the configuration again from where it came from, unchecked. It is needed with Hangups.
+	Load func() (*Config, error)
 }
 
 // NewEnv is the environment of a real process: logs to standard error, telemetry by the OTEL_ variables.
@@ -48,6 +53,7 @@ func NewEnv(cfg *Config, version string) Env {
 type stage struct {
 	env      Env
 	cfg      *Config
+	loaded   Config // cfg as it was loaded
 	name     string
 	log      *slog.Logger
 	provider trace.TracerProvider
@@ -55,6 +61,10 @@ type stage struct {
 	dial func(target string) (*grpc.ClientConn, error)
 	// dialPeer connects to a server that is no spool and has the word in its certificate.
 	dialPeer func(target, word string) (*grpc.ClientConn, error)
+	// fit changes a configuration that was loaded again as the first one was changed.
+	fit func(*Config) error
+	// listening is told where the gateway listens, and by which listeners.
+	listening func([]gateway.Listener, []net.Addr) error
 	// units are what runs, in the order of starting.
 	units []process.Unit
 	// undo gives back what was opened, where the process is not started after all.
@@ -67,7 +77,11 @@ func newStage(ctx context.Context, env Env, cfg *Config, name string) (*stage, e
 	if err != nil {
 		return nil, fmt.Errorf("setting up telemetry of %s: %w", name, err)
 	}
-	s := &stage{env: env, cfg: cfg, name: name, log: env.Logger(name), provider: provider}
+	s := &stage{
+		env: env, cfg: cfg, loaded: *cfg, name: name, log: env.Logger(name), provider: provider,
+		fit:       func(*Config) error { return nil },
+		listening: func([]gateway.Listener, []net.Addr) error { return nil },
+	}
 	s.own(name+" telemetry", func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
@@ -170,7 +184,7 @@ func serveGRPC(name string, server *process.Server, lis net.Listener) process.Un
 // subcommand and service.name.
 func Run(ctx context.Context, env Env, cfg *Config, service string) error {
 	wire, known := map[string]func(context.Context, *stage) error{
-		process.Gateway: func(ctx context.Context, s *stage) error { _, err := wireGateway(ctx, s); return err },
+		process.Gateway: wireGateway,
 		process.Spool:   wireSpool,
 		process.Parser:  wireParser,
 		process.Filter:  wireFilter,
@@ -186,6 +200,9 @@ func Run(ctx context.Context, env Env, cfg *Config, service string) error {
 	}
 	if err := wire(ctx, s); err != nil {
 		return err
+	}
+	if env.Hangups != nil && service != process.Gateway {
+		s.add(process.Unit{Name: "hangups", Run: s.ignoreHangups})
 	}
 	s.log.InfoContext(ctx, "starting", "version", env.Version)
 	err = process.Run(ctx, s.log, s.units...)

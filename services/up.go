@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -100,8 +101,9 @@ func Up(ctx context.Context, env Env, cfg *Config, opts UpOptions) error {
 		return err
 	}
 	defer lock.Close()
+	loaded := *cfg
 	UpConfig(cfg, data)
-	u := &upProcess{env: env, cfg: cfg, data: data, log: env.Logger(""), running: Running{Data: opts.Data}}
+	u := &upProcess{env: env, cfg: cfg, loaded: loaded, data: data, log: env.Logger(""), running: Running{Data: opts.Data}}
 	if len(cfg.Deliver.Routes) > 0 && cfg.Deliver.Routes[len(cfg.Deliver.Routes)-1].Maildir.Path == filepath.Join(data, "mail") {
 		u.running.Mail = filepath.Join(opts.Data, "mail")
 	}
@@ -115,7 +117,7 @@ func Up(ctx context.Context, env Env, cfg *Config, opts UpOptions) error {
 	if err == nil {
 		u.units = append(u.units, process.Unit{Name: "announcement", Run: func(ctx context.Context) error {
 			if opts.Ready != nil {
-				opts.Ready(u.running)
+				opts.Ready(u.where())
 			}
 			<-ctx.Done()
 			return nil
@@ -127,15 +129,18 @@ func Up(ctx context.Context, env Env, cfg *Config, opts UpOptions) error {
 
 // upProcess is the pipeline in one process while it is put together.
 type upProcess struct {
-	env     Env
-	cfg     *Config
-	data    string
-	log     *slog.Logger
-	token   string
-	server  *pgserver.Server
-	stages  []*stage
-	units   []process.Unit
-	running Running
+	env    Env
+	cfg    *Config
+	loaded Config // cfg as it was loaded
+	data   string
+	log    *slog.Logger
+	token  string
+	server *pgserver.Server
+	stages []*stage
+	units  []process.Unit
+
+	mu      sync.Mutex
+	running Running // guarded by mu once units run
 }
 
 // wire puts the services together in the order of starting; they stop in reverse: the edge first, the spool last.
@@ -148,7 +153,7 @@ func (u *upProcess) wire(ctx context.Context) error {
 	if err := u.sampleRecords(); err != nil {
 		return err
 	}
-	if err := u.edge(); err != nil {
+	if err := upEdge(&u.cfg.Gateway, u.data); err != nil {
 		return err
 	}
 	if err := u.cfg.Validate(); err != nil {
@@ -174,13 +179,7 @@ func (u *upProcess) wire(ctx context.Context) error {
 			}
 			return err
 		}},
-		{process.Gateway, func(ctx context.Context, s *stage) error {
-			addrs, err := wireGateway(ctx, s)
-			if err != nil {
-				return err
-			}
-			return u.listening(addrs)
-		}},
+		{process.Gateway, wireGateway},
 	} {
 		s, err := u.stage(ctx, part.name)
 		if err == nil {
@@ -201,6 +200,7 @@ func (u *upProcess) stage(ctx context.Context, name string) (*stage, error) {
 		return nil, err
 	}
 	u.stages = append(u.stages, s)
+	s.loaded, s.fit, s.listening = u.loaded, u.fit, u.listening
 	s.dial = func(target string) (*grpc.ClientConn, error) {
 		return process.Dial(target, process.DialOptions{Token: u.token, TracerProvider: s.provider})
 	}
@@ -208,6 +208,19 @@ func (u *upProcess) stage(ctx context.Context, name string) (*stage, error) {
 		return process.Dial(target, process.DialOptions{TracerProvider: s.provider})
 	}
 	return s, nil
+}
+
+// where tells where everything is.
+func (u *upProcess) where() Running {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.running
+}
+
+// fit does to a configuration that was loaded again what was done to the first.
+func (u *upProcess) fit(cfg *Config) error {
+	UpConfig(cfg, u.data)
+	return upEdge(&cfg.Gateway, u.data)
 }
 
 // giveBack closes what was opened by a start that failed.

@@ -37,10 +37,9 @@ func upListeners(cfg *gateway.Config) {
 		gateway.Listener{Listen: at(upSubmissions), Kind: gateway.KindSubmissions})
 }
 
-// edge gives listeners for users what they need and the configuration does not name: a certificate of our own making and
-// an empty file of users.
-func (u *upProcess) edge() error {
-	cfg := &u.cfg.Gateway
+// upEdge adds listeners for users, and gives them what they need and the configuration does not name: a certificate of our
+// own making and an empty file of users.
+func upEdge(cfg *gateway.Config, data string) error {
 	upListeners(cfg)
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
@@ -48,7 +47,7 @@ func (u *upProcess) edge() error {
 			continue
 		}
 		if cfg.Auth.Users == "" {
-			cfg.Auth.Users = filepath.Join(u.data, process.UsersFile)
+			cfg.Auth.Users = filepath.Join(data, process.UsersFile)
 			if err := makeEmpty(cfg.Auth.Users); err != nil {
 				return err
 			}
@@ -56,7 +55,7 @@ func (u *upProcess) edge() error {
 		if len(l.TLS.Certificates) > 0 || len(cfg.TLS.Certificates) > 0 {
 			continue
 		}
-		cert, key, err := process.MakeSelfSigned(filepath.Join(u.data, "tls"), process.Gateway, []string{cfg.Hostname})
+		cert, key, err := process.MakeSelfSigned(filepath.Join(data, "tls"), process.Gateway, []string{cfg.Hostname})
 		if err != nil {
 			return err
 		}
@@ -65,10 +64,12 @@ func (u *upProcess) edge() error {
 	return nil
 }
 
-// listening notes where the gateway listens.
-func (u *upProcess) listening(addrs []net.Addr) error {
+// listening notes where the gateway listens, for those who ask the data folder as well.
+func (u *upProcess) listening(listeners []gateway.Listener, addrs []net.Addr) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.running.SMTP = addrs[0].String()
-	for i, l := range u.cfg.Gateway.Listeners {
+	for i, l := range listeners {
 		switch l.Kind {
 		case gateway.KindSubmission:
 			u.running.Submission = addrs[i].String()

@@ -171,6 +171,23 @@ func (p *Pipeline) WaitExit(instance string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
+// Reconfigure changes the configuration file, which processes read at their next start, or when they get SIGHUP.
+func (p *Pipeline) Reconfigure(change func(*services.Config)) {
+	p.t.Helper()
+	change(p.cfg)
+	p.writeConfig(p.cfg, filepath.Dir(p.procs.config))
+}
+
+// Hangup sends SIGHUP to an instance.
+func (p *Pipeline) Hangup(instance string) {
+	p.t.Helper()
+	p.procs.mu.Lock()
+	defer p.procs.mu.Unlock()
+	if err := p.procs.running[instance].Process.Signal(syscall.SIGHUP); err != nil {
+		p.t.Fatalf("signalling %s: %v", instance, err)
+	}
+}
+
 // StopProcess ends an instance by SIGTERM and waits for it.
 func (p *Pipeline) StopProcess(instance string) { p.signal(instance, syscall.SIGTERM) }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,12 +25,29 @@ type serviceCommand struct {
 
 // Run runs the service until it is told to stop.
 func (c *serviceCommand) Run(ctx context.Context, kctx *kong.Context) error {
-	cfg, err := c.loadValid()
+	return c.run(ctx, kctx.Selected().Name, func(*services.Config) error { return nil })
+}
+
+// run runs a service whose configuration also passes check.
+func (f configFlag) run(ctx context.Context, service string, check func(*services.Config) error) error {
+	ctx, hangups, release := process.Hangups(ctx, slog.Default())
+	defer release()
+	cfg, err := f.loadValid()
 	if err != nil {
 		return err
 	}
+	if err := check(cfg); err != nil {
+		return err
+	}
 	process.PaceGC()
-	return services.Run(ctx, services.NewEnv(cfg, buildVersion()), cfg, kctx.Selected().Name)
+	return services.Run(ctx, newEnv(cfg, f.load, hangups), cfg, service)
+}
+
+// newEnv is the environment of a process that loads its configuration again when hangups says so.
+func newEnv(cfg *services.Config, load func() (*services.Config, error), hangups <-chan struct{}) services.Env {
+	env := services.NewEnv(cfg, buildVersion())
+	env.Load, env.Hangups = load, hangups
+	return env
 }
 
 // migrateCommand brings the schema up to date.
@@ -97,12 +115,11 @@ type upCommand struct {
 	Database string `name:"database" default:"" placeholder:"URL" help:"PostgreSQL to use in place of a private one."`
 }
 
-// Run runs the pipeline until Ctrl-C.
-func (c *upCommand) Run(ctx context.Context, std *cli.IO) error {
-	process.PaceGC()
-	cfg, err := c.load()
+// load reads the configuration; the flags win over it.
+func (c *upCommand) load() (*services.Config, error) {
+	cfg, err := c.configFlag.load()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.SMTP != "" {
 		if len(cfg.Gateway.Listeners) == 0 {
@@ -118,7 +135,19 @@ func (c *upCommand) Run(ctx context.Context, std *cli.IO) error {
 			*key = *flag
 		}
 	}
-	err = services.Up(ctx, services.NewEnv(cfg, buildVersion()), cfg, services.UpOptions{
+	return cfg, nil
+}
+
+// Run runs the pipeline until Ctrl-C.
+func (c *upCommand) Run(ctx context.Context, std *cli.IO) error {
+	process.PaceGC()
+	ctx, hangups, release := process.Hangups(ctx, slog.Default())
+	defer release()
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	err = services.Up(ctx, newEnv(cfg, c.load, hangups), cfg, services.UpOptions{
 		Data:  c.Data,
 		Ready: func(r services.Running) { announce(std, r) },
 	})

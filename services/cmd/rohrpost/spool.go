@@ -22,15 +22,10 @@ type spoolRun struct{ configFlag }
 
 // Run runs the spool until it is told to stop.
 func (c *spoolRun) Run(ctx context.Context) error {
-	cfg, err := c.loadValid()
-	if err != nil {
+	return c.run(ctx, process.Spool, func(cfg *services.Config) error {
+		_, err := databaseOf(cfg, "")
 		return err
-	}
-	if _, err := databaseOf(cfg, ""); err != nil {
-		return err
-	}
-	process.PaceGC()
-	return services.Run(ctx, services.NewEnv(cfg, buildVersion()), cfg, process.Spool)
+	})
 }
 
 // databaseOf is the configured database, or the one that is given in its place.
