@@ -79,7 +79,7 @@ func (r *reader) read(s *source) error {
 }
 
 // failed makes the result after a fault of our own: a message that nothing can be said about goes on by policy, and takes no
-// others with it (design.md, P5).
+// others with it (P5).
 func (r *reader) failed(s *source, cause any) {
 	r.failure = fmt.Errorf("the parser failed: %v at %s", cause, faultAt())
 	r.out = &mailv1.ParsedMessage{
