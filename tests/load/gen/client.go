@@ -7,20 +7,23 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // client is the client's end of one SMTP or LMTP connection. It is lean, since thousands run at once: a small buffer for
 // replies, none for what is written.
 type client struct {
-	cfg  *Config
-	raw  net.Conn
-	conn net.Conn // raw, or TLS over it
-	r    *bufio.Reader
-	ext  map[string]string // what EHLO announced, by name in upper case
+	cfg     *Config
+	raw     net.Conn
+	conn    net.Conn // raw, or TLS over it
+	r       *bufio.Reader
+	ext     map[string]string // what EHLO announced, by name in upper case
+	greeted func()            // is called when the server has greeted, once
 }
 
 // replyBuffer holds a reply line, of 512 octets at most. (RFC 5321, section 4.5.3.1.5.)
@@ -60,6 +63,7 @@ func (c *client) connect(ctx context.Context, d *dialer) error {
 	if _, err := c.expect("greeting", 220, c.cfg.Timeout); err != nil {
 		return err
 	}
+	c.greeted()
 	if err := c.hello(); err != nil {
 		return err
 	}
@@ -136,11 +140,51 @@ func (c *client) write(phase string, pieces ...[]byte) error {
 		return &phaseError{phase, fmt.Errorf("a reply to no command: %q", rest)}
 	}
 	_ = c.raw.SetDeadline(time.Now().Add(c.cfg.Timeout))
-	bufs := net.Buffers(pieces)
-	if _, err := bufs.WriteTo(c.conn); err != nil {
+	var err error
+	if _, tcp := c.conn.(*net.TCPConn); tcp {
+		bufs := net.Buffers(pieces)
+		_, err = bufs.WriteTo(c.conn)
+	} else {
+		err = writeRecords(c.conn, pieces)
+	}
+	if err != nil {
 		return &phaseError{phase, err}
 	}
 	return nil
+}
+
+// record is what a TLS record holds at most. (RFC 8446, section 5.1.)
+const record = 16 << 10
+
+var records = sync.Pool{New: func() any { return new([record]byte) }}
+
+// writeRecords joins pieces to as few TLS records as they need: each write is one of its own, and a system call, where a plain
+// connection takes many pieces in one.
+func writeRecords(w io.Writer, pieces [][]byte) error {
+	buf := records.Get().(*[record]byte)
+	defer records.Put(buf)
+	held := 0
+	for _, piece := range pieces {
+		for len(piece) > 0 {
+			octets := piece[:min(len(piece), record-held)]
+			piece = piece[len(octets):]
+			if held > 0 || len(octets) < record { // else nothing has to be copied
+				held += copy(buf[held:], octets)
+				if octets = buf[:held]; held < record {
+					continue
+				}
+			}
+			held = 0
+			if _, err := w.Write(octets); err != nil {
+				return err
+			}
+		}
+	}
+	if held == 0 {
+		return nil
+	}
+	_, err := w.Write(buf[:held])
+	return err
 }
 
 // expect reads a reply, which must have a code.

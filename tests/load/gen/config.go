@@ -31,11 +31,11 @@ type Config struct {
 
 	Sessions   int           // sessions at once; with Rate the most at once (default 1)
 	Rate       float64       // sessions started each second, whatever becomes of those before; 0 starts one where one ended
-	PerSession int           // messages in each session; 0 means as many as there are to send
+	PerSession int           // messages in each session; 0 means as many as there are to send, with Rate 1
 	WarmUp     int64         // messages whose times don't count, sent first
 	WarmFor    time.Duration // how long the warm-up lasts at least, from the first message on
 	Messages   int64         // messages after that; 0 means until Duration is over
-	Duration   time.Duration // how long messages are sent after the warm-up; 0 means until Messages are
+	Duration   time.Duration // how long messages are sent after the warm-up; 0 means until Messages are, or no session can be opened
 	Ramp       time.Duration // over which the first sessions are opened, evenly; 0 opens them at once
 	Think      time.Duration // what each session waits before each message but its first
 	SlowShare  float64       // share of sessions, 0 to 1, that write content slowly
@@ -88,7 +88,11 @@ func (c Config) withDefaults(ctx context.Context) (Config, error) {
 		c.Domains = []string{"b.example"}
 	}
 	if c.TLSConfig == nil {
-		c.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see the comment there
+		// Whole records, as other clients send them: Go's short ones at a connection's start would be a cost of its own.
+		c.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, DynamicRecordSizingDisabled: true} //nolint:gosec // see the comment there
+	}
+	if c.Rate > 0 {
+		def(&c.PerSession, 1) // sessions that never end would leave no place for those to come
 	}
 	if c.Run == "" {
 		c.Run = newRun()
@@ -96,7 +100,7 @@ func (c Config) withDefaults(ctx context.Context) (Config, error) {
 	switch {
 	case c.Messages == 0 && c.Duration == 0:
 		return c, errors.New("gen: give Messages or Duration: a load must end")
-	case c.Rate < 0 || c.SlowShare < 0 || c.SlowShare > 1 || c.Messages < 0 || c.WarmUp < 0:
+	case c.Rate < 0 || c.SlowShare < 0 || c.SlowShare > 1 || c.Messages < 0 || c.WarmUp < 0 || c.PerSession < 0 || c.Sessions < 0:
 		return c, errors.New("gen: a count, rate or share is out of range")
 	case c.TLS != Plain && c.TLS != StartTLS && c.TLS != Implicit:
 		return c, fmt.Errorf("gen: TLS %q is unknown: give %s or %s", c.TLS, StartTLS, Implicit)

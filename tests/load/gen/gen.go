@@ -26,12 +26,12 @@ type run struct {
 
 	next  atomic.Int64 // number of the next message
 	left  atomic.Int64 // messages that no session has claimed
-	open  atomic.Int64 // sessions
-	peak  atomic.Int64
+	open  atomic.Int64 // sessions, from the server's greeting on
 	begun time.Time
 	hist  histograms
 
 	mu       sync.Mutex
+	peak     int64                 // of open
 	conns    map[net.Conn]struct{} // nil once they are ended by force
 	result   Result
 	measured bool          // the warm-up is over
@@ -51,7 +51,10 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 		return nil, err
 	}
 	r := &run{cfg: &cfg, dialer: newDialer(&cfg), kinds: kinds(cfg.Mails), conns: map[net.Conn]struct{}{}, begun: time.Now(), warm: make(chan struct{})}
-	r.result = Result{Run: cfg.Run, Target: cfg.Target, Concurrency: cfg.Sessions, PerSession: cfg.PerSession, Begin: r.begun, Errors: map[string]int64{}}
+	r.result = Result{
+		Run: cfg.Run, Target: cfg.Target, Concurrency: cfg.Sessions, PerSession: cfg.PerSession, Offered: cfg.Rate, Begin: r.begun,
+		Errors: map[string]int64{},
+	}
 	if r.measured = cfg.WarmUp == 0 && cfg.WarmFor == 0; r.measured {
 		close(r.warm)
 	}
@@ -62,10 +65,11 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
+	var helpers sync.WaitGroup
 	if cfg.Duration > 0 {
-		go r.limit(sending, stop)
+		helpers.Go(func() { r.limit(sending, stop) })
 	}
-	go r.report(done)
+	helpers.Go(func() { r.report(done) })
 	forced := context.AfterFunc(sending, func() {
 		select {
 		case <-done:
@@ -79,15 +83,23 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 	} else {
 		r.closedLoop(sending)
 	}
+	r.giveUp(sending)
+	result := r.finish()
 	close(done)
-	return r.finish(), nil
+	stop()
+	helpers.Wait() // Progress is not called any more
+	return result, nil
 }
 
-// limit ends the sending when its time is over, which begins with the end of the warm-up.
+// limit ends the sending when its time is over, which begins with the end of the warm-up. A warm-up that does not end, as where
+// no server is there, has so long as the whole may take, and the time for one connection.
 func (r *run) limit(ctx context.Context, stop func()) {
+	late := time.NewTimer(r.cfg.Ramp + r.cfg.WarmFor + r.cfg.Duration + r.cfg.Timeout)
+	defer late.Stop()
 	select {
 	case <-r.warm:
 		wait(ctx, r.cfg.Duration)
+	case <-late.C:
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
@@ -111,7 +123,8 @@ func (r *run) closedLoop(ctx context.Context) {
 }
 
 // openLoop starts sessions at even distances, however long those before take. One that finds all places taken starts late,
-// and its time counts from when it was to start.
+// and its time counts from when it was to start. What a session could not send is not left to another, which would be one
+// more than was asked for: it has failed.
 func (r *run) openLoop(ctx context.Context) {
 	places := make(chan struct{}, r.cfg.Sessions)
 	var wg sync.WaitGroup
@@ -157,7 +170,21 @@ func (r *run) claim() int64 {
 	}
 }
 
-func (r *run) giveBack(n int64) { r.left.Add(n) }
+// unsent books messages that a session has claimed and can't send any more.
+func (r *run) unsent(ctx context.Context, n int64) {
+	if r.cfg.Rate > 0 && ctx.Err() == nil {
+		r.failed(n)
+		return
+	}
+	r.left.Add(n)
+}
+
+// giveUp counts as failed what is left to send when every session has ended although there was time.
+func (r *run) giveUp(ctx context.Context) {
+	if left := r.left.Swap(0); r.cfg.Messages > 0 && left > 0 && ctx.Err() == nil {
+		r.failed(left)
+	}
+}
 
 // track notes an open connection, so that it can be ended by force.
 func (r *run) track(conn net.Conn) bool {

@@ -66,7 +66,7 @@ func TestAgainstSink(t *testing.T) {
 		{"sizes and dots", sink.Config{}, Config{
 			Sessions: 10, Messages: 100, Mails: []*mail.Mail{mail.Sized(0), odd, mail.Sized(300 << 10)},
 		}},
-		{"slow clients", sink.Config{}, Config{Sessions: 5, Messages: 5, PerSession: 1, SlowShare: 1, SlowRate: 20000}},
+		{"chunked STARTTLS", sink.Config{StartTLS: true}, Config{Sessions: 5, PerSession: 2, Messages: 20, TLS: StartTLS, Chunk: 40 << 10, Mails: []*mail.Mail{mail.Sized(100 << 10)}}},
 		{"several sources", sink.Config{}, Config{Sessions: 50, PerSession: 1, Messages: 200, Sources: 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

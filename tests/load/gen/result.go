@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rohrpost/rohrpost/tests/load/latency"
@@ -13,7 +14,10 @@ type Result struct {
 	Target      string `json:"target"`
 	Concurrency int    `json:"concurrency"` // sessions wanted at once
 	PerSession  int    `json:"per_session"` // messages in each; 0 means kept sessions
-	Peak        int64  `json:"peak"`        // sessions open at once at most
+	// Offered is how many sessions were to start each second, whatever became of those before; 0 where each began when another
+	// had ended.
+	Offered float64 `json:"offered,omitempty"`
+	Peak    int64   `json:"peak"` // sessions open at once at most: from the server's greeting to the end
 
 	Begin   time.Time `json:"begin"`   // start-up begins: sessions are opened
 	First   time.Time `json:"first"`   // the first message
@@ -23,22 +27,34 @@ type Result struct {
 	End     time.Time `json:"end"`     // the last session has ended
 	Counted int64     `json:"counted"` // messages accepted from Warm to Stop, or to Last
 
-	Sessions   int64            `json:"sessions"` // that were opened
-	Messages   int64            `json:"messages"` // attempted
+	Sessions   int64            `json:"sessions"`  // that were opened, in the whole run
+	Completed  int64            `json:"completed"` // that had sent all their messages, and ended from Warm to Stop, or to End
+	Cut        int64            `json:"cut"`       // that the end of the sending, or of the connection, cut short after Warm
+	Messages   int64            `json:"messages"`  // attempted, or given up
 	Accepted   int64            `json:"accepted"`
 	Refused    int64            `json:"refused"`
 	Unknown    int64            `json:"unknown"`
-	Failed     int64            `json:"failed"`
+	Failed     int64            `json:"failed"`     // the connection broke before the content was sent, or there was none
 	Recipients int64            `json:"recipients"` // of accepted messages
 	Octets     int64            `json:"octets"`     // of content accepted
 	Errors     map[string]int64 `json:"errors"`     // what did not go as it must, by phase and kind
 	Seconds    []int64          `json:"seconds"`    // accepted in each second since Begin
+	// Doubtful are messages for recipients that might arrive though the server did not say that it took them, as [Pair] writes them:
+	// the first maxDoubtful of Doubts.
+	Doubtful []string `json:"doubtful,omitempty"`
+	Doubts   int64    `json:"doubts"`
 
 	Connect latency.Summary `json:"connect"` // until the session was ready for mail
 	Message latency.Summary `json:"message"` // of accepted messages: from when it was to be sent until its last reply
 	Ack     latency.Summary `json:"ack"`     // of accepted messages: from the last octet of content until its reply
-	Session latency.Summary `json:"session"` // from when it was to be opened until it ended
+	Session latency.Summary `json:"session"` // of completed sessions: from when it was to be opened until it ended
 }
+
+// maxDoubtful bounds what a result carries.
+const maxDoubtful = 10_000
+
+// Pair names a message for a recipient, as [Result.Doubtful] has them.
+func Pair(id, recipient string) string { return id + " " + recipient }
 
 // Rate is the number of messages accepted each second, from the end of the warm-up to the end of the sending or, where that is
 // given by a number of messages, to the last outcome.
@@ -49,6 +65,19 @@ func (r *Result) Rate() float64 {
 	}
 	if took := until.Sub(r.Warm).Seconds(); took > 0 && !r.Warm.IsZero() {
 		return float64(r.Counted) / took
+	}
+	return 0
+}
+
+// SessionRate is the number of sessions each second that ended with all their messages sent, from the end of the warm-up to the
+// end of the sending or, where that is given by a number of messages, to the end of the last session.
+func (r *Result) SessionRate() float64 {
+	until := r.End
+	if !r.Stop.IsZero() && r.Stop.Before(r.End) {
+		until = r.Stop
+	}
+	if took := until.Sub(r.Warm).Seconds(); took > 0 && !r.Warm.IsZero() {
+		return float64(r.Completed) / took
 	}
 	return 0
 }
@@ -65,11 +94,15 @@ func (r *run) began() {
 	}
 }
 
-// opened notes a session that is ready for mail. It is true where the session's time counts.
-func (r *run) opened(number int, took time.Duration) bool {
-	if n := r.open.Load(); n > r.peak.Load() {
-		r.peak.Store(n) // two at once may lose one of their counts: it is for people
-	}
+// greeted notes a session that the server has greeted, and so holds open.
+func (r *run) greeted() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peak = max(r.peak, r.open.Add(1))
+}
+
+// opened notes a session that is ready for mail.
+func (r *run) opened(number int, took time.Duration) {
 	r.mu.Lock()
 	r.result.Sessions++
 	measured := r.measured
@@ -77,7 +110,24 @@ func (r *run) opened(number int, took time.Duration) bool {
 	if measured {
 		r.hist.connect.Record(number, took)
 	}
-	return measured
+}
+
+// closed notes the end of a session that had so many messages, and whether it was cut short. Its time counts where it ended by
+// itself while the time was measured, whenever it began: whoever counted those that began then only would miss the long ones.
+func (r *run) closed(number int, sent int64, cut bool, took time.Duration) {
+	r.mu.Lock()
+	full := r.cfg.PerSession == 0 || sent == int64(r.cfg.PerSession)
+	completed := full && !cut && r.measured && r.result.Stop.IsZero()
+	switch {
+	case completed:
+		r.result.Completed++
+	case cut && r.measured:
+		r.result.Cut++
+	}
+	r.mu.Unlock()
+	if completed {
+		r.hist.session.Record(number, took)
+	}
 }
 
 // ended books the outcome of the ith message.
@@ -108,6 +158,7 @@ func (r *run) ended(number int, i int64, t *transaction) {
 	case ledger.Failed:
 		res.Failed++
 	}
+	r.doubt(e)
 	if !r.measured && res.Messages >= r.cfg.WarmUp && e.End.Sub(res.First) >= r.cfg.WarmFor {
 		r.measured, res.Warm = true, e.End
 		close(r.warm)
@@ -117,6 +168,28 @@ func (r *run) ended(number int, i int64, t *transaction) {
 		r.hist.message.Record(number, e.End.Sub(e.Start))
 		r.hist.ack.Record(number, t.acked.Sub(t.sent))
 	}
+}
+
+// doubt notes for whom a message might arrive that the server is not known to have taken; the lock is held.
+func (r *run) doubt(e *ledger.Entry) {
+	may := e.Rejected
+	if e.Outcome != ledger.Accepted {
+		may = slices.Concat(e.Rejected, e.Recipients)
+	}
+	r.result.Doubts += int64(len(may))
+	for _, recipient := range may {
+		if len(r.result.Doubtful) < maxDoubtful {
+			r.result.Doubtful = append(r.result.Doubtful, Pair(e.ID, recipient))
+		}
+	}
+}
+
+// failed counts messages that no session was there for.
+func (r *run) failed(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Messages += n
+	r.result.Failed += n
 }
 
 func (r *run) fail(err error) {
@@ -129,7 +202,7 @@ func (r *run) finish() *Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	res := r.result
-	res.End, res.Peak = time.Now(), r.peak.Load()
+	res.End, res.Peak = time.Now(), r.peak
 	res.Connect, res.Message, res.Ack, res.Session = r.hist.connect.Summary(), r.hist.message.Summary(), r.hist.ack.Summary(), r.hist.session.Summary()
 	return &res
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -20,17 +21,21 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// worker runs sessions one after another until nothing is left to send.
+// worker runs sessions one after another until nothing is left to send. Where the run has no other end than its number of
+// messages, it gives up a server with which no session could be opened for Timeout.
 func (r *run) worker(ctx context.Context, number int) {
-	pause := firstPause
+	pause, well := firstPause, time.Now()
 	for ctx.Err() == nil {
 		n := r.claim()
 		if n == 0 {
 			return
 		}
 		if r.session(ctx, number, time.Now(), n) {
-			pause = firstPause
+			pause, well = firstPause, time.Now()
 			continue
+		}
+		if r.cfg.Duration == 0 && time.Since(well) >= r.cfg.Timeout {
+			return
 		}
 		wait(ctx, pause)
 		pause = min(2*pause, lastPause)
@@ -51,9 +56,14 @@ func wait(ctx context.Context, d time.Duration) {
 // when the session was to begin: times count from there, so that a late start shows.
 func (r *run) session(ctx context.Context, number int, start time.Time, n int64) bool {
 	c := &client{cfg: r.cfg}
-	r.open.Add(1)
+	c.greeted = func() {
+		r.greeted()
+		c.greeted = nil
+	}
 	defer func() {
-		r.open.Add(-1)
+		if c.greeted == nil {
+			r.open.Add(-1)
+		}
 		if c.raw != nil {
 			r.untrack(c.raw)
 		}
@@ -63,20 +73,21 @@ func (r *run) session(ctx context.Context, number int, start time.Time, n int64)
 		err = context.Canceled
 	}
 	if err != nil {
-		r.giveBack(n)
+		r.unsent(ctx, n)
 		if ctx.Err() == nil {
 			r.fail(err)
 		}
 		return false
 	}
 	opened := start
-	measured := r.opened(number, time.Since(opened))
+	r.opened(number, time.Since(opened))
 	if r.cfg.Rate == 0 {
 		start = time.Now() // nobody was to send before a session was there
 	}
-	slow := r.cfg.SlowShare > 0 && float64(number%100) < r.cfg.SlowShare*100
+	slow := slowOne(number, r.cfg.SlowShare)
 	broken := false
-	for sent := int64(0); sent < n; sent++ {
+	sent := int64(0)
+	for ; sent < n; sent++ {
 		if sent > 0 {
 			start = time.Now()
 			if r.cfg.Think > 0 {
@@ -85,7 +96,7 @@ func (r *run) session(ctx context.Context, number int, start time.Time, n int64)
 			}
 		}
 		if broken || ctx.Err() != nil {
-			r.giveBack(n - sent)
+			r.unsent(ctx, n-sent)
 			break
 		}
 		broken = r.message(c, number, start, slow)
@@ -95,10 +106,15 @@ func (r *run) session(ctx context.Context, number int, start time.Time, n int64)
 			r.fail(err)
 		}
 	}
-	if measured {
-		r.hist.session.Record(number, time.Since(opened))
-	}
+	r.closed(number, sent, broken || sent < n, time.Since(opened))
 	return true
+}
+
+// slowOne tells whether a session is one of a share that are slow, spread evenly over their numbers.
+func slowOne(number int, share float64) bool {
+	const rounding = 1e-9
+	below := func(n int) float64 { return math.Floor(float64(n)*share + rounding) }
+	return below(number+1) > below(number)
 }
 
 var errSomeRejected = errors.New("some recipients of an accepted message were refused")
