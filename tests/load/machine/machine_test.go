@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,78 @@ func TestGroupIsMeasured(t *testing.T) {
 	}
 }
 
+// A process that ends while it is watched leaves its whole time to its parent; what it had used before does not count.
+func TestUsedWhenProcessesEnd(t *testing.T) {
+	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	w := &Watch{
+		first: map[int]process{5: {pid: 5, name: "postgres", parent: 1, cpu: second(1)}, 6: {pid: 6, name: "backend", parent: 5, cpu: second(10)}},
+		last:  map[int]process{5: {pid: 5, name: "postgres", parent: 1, cpu: second(14)}, 7: {pid: 7, name: "backend", parent: 5, cpu: second(4)}},
+	}
+	// The server used 1 s itself, the backend that ended 2 s and the one that came 4 s.
+	if cpu, n := w.used([]int{5}); cpu != second(7) || n != 2 {
+		t.Errorf("%s of %d processes, want 7s of 2", cpu, n)
+	}
+}
+
+// What the watch costs is not charged to who watches.
+func TestWatchIsNotCharged(t *testing.T) {
+	all, err := processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Watch{
+		groups: map[string][]int{"all": {1}}, self: "me", spent0: ownCPU(), begun: time.Now(), first: all, last: all, peak: map[string]int64{},
+		stop: make(chan struct{}),
+	}
+	for range 20 {
+		w.sample()
+	}
+	used := ownCPU() - w.spent0
+	u, err := w.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if me := u.Groups["me"].CPU; w.cost <= 0 || me > used.Seconds()/2 {
+		t.Errorf("of %s that the watch cost, %s were counted as such, and %.3f s charged", used, w.cost, me)
+	}
+}
+
+func TestFileSystem(t *testing.T) {
+	const mounts = `22 1 8:1 / / rw - ext4 /dev/sda1 rw
+23 22 0:5 / /dev rw,nosuid shared:1 - devtmpfs udev rw
+24 22 0:6 / /tmp rw - tmpfs tmpfs rw
+25 24 8:2 / /tmp/a\040disk rw shared:2 - xfs /dev/sdb rw
+nonsense
+`
+	for path, want := range map[string]string{"/": "ext4", "/home/x": "ext4", "/tmp": "tmpfs", "/tmp/x": "tmpfs", "/tmpx": "ext4", "/tmp/a disk/x": "xfs"} {
+		if got := fileSystem(mounts, path); got != want {
+			t.Errorf("%s lies on %q, want %q", path, got, want)
+		}
+	}
+	if kind, nothing := FileSystem("/dev/shm"); kind != "tmpfs" || !nothing {
+		t.Errorf("/dev/shm lies on %q, which keeps nothing: %t", kind, nothing)
+	}
+	if kind, _ := FileSystem("/nonexistent"); kind != "" {
+		t.Errorf("what is not there lies on %q", kind)
+	}
+}
+
+func TestCommit(t *testing.T) {
+	set := func(revision, modified string) *debug.BuildInfo {
+		return &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.modified", Value: modified}, {Key: "vcs.revision", Value: revision}}}
+	}
+	for info, want := range map[*debug.BuildInfo]string{
+		set("0123456789abcdef", "false"): "0123456789ab", set("0123456789abcdef", "true"): "0123456789ab+", {}: "",
+	} {
+		if got := commit(info); got != want {
+			t.Errorf("%+v: %q, want %q", info, got, want)
+		}
+	}
+	if Commit("/nonexistent") != "" {
+		t.Error("a program that is not there has a commit")
+	}
+}
+
 func TestFamily(t *testing.T) {
 	all := map[int]process{
 		1: {pid: 1}, 2: {pid: 2}, 10: {pid: 10, parent: 1}, 11: {pid: 11, parent: 10}, 12: {pid: 12, parent: 11}, 20: {pid: 20, parent: 1},
@@ -130,9 +203,15 @@ func TestForeign(t *testing.T) {
 		t.Errorf("foreign %g, want 0.1", u.Foreign)
 	}
 	u.Foreign, u.Steal = 0.15, 0.5
+	w.beside = []int{7}
 	w.judge(&u, names)
 	if len(u.Contaminated) != 2 || !strings.Contains(u.Contaminated[0], "15 %") {
 		t.Errorf("%q", u.Contaminated)
+	}
+	w.beside = nil // nobody knows who is measured, so nobody is foreign
+	unnamed := Usage{Foreign: 0.15}
+	if w.judge(&unnamed, names); unnamed.Contaminated != nil {
+		t.Errorf("without groups: %q", unnamed.Contaminated)
 	}
 	clean := Usage{Foreign: maxForeign, Steal: maxSteal}
 	w.judge(&clean, nil)
@@ -161,7 +240,7 @@ func TestParse(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	env := Describe()
-	if env.Cores < 1 || env.Memory < 1<<28 || env.Kernel == "" || env.Go == "" || env.Kernels["net/core/somaxconn"] == "" {
+	if env.Boot == "" || env.Cores < 1 || env.Memory < 1<<28 || env.Kernel == "" || env.Go == "" || env.Kernels["net/core/somaxconn"] == "" {
 		t.Errorf("%+v", env)
 	}
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"sort"
 	"strings"
 	"sync"
@@ -16,9 +17,10 @@ type Usage struct {
 	Groups      map[string]Group `json:"groups"`
 	Busy        float64          `json:"busy"`    // share of all cores that was used, 0 to 1
 	Steal       float64          `json:"steal"`   // share that the hypervisor took
-	Foreign     float64          `json:"foreign"` // share that processes of no group used
+	Foreign     float64          `json:"foreign"` // share that processes of no group used; it counts where groups were named
 	Overflows   int64            `json:"listen_overflows"`
 	Drops       int64            `json:"listen_drops"`
+	Segments    int64            `json:"segments"` // that TCP sent, on all connections of the machine
 	Retransmits int64            `json:"retransmits"`
 	// Contaminated says why the run's figures are not to be trusted; empty where nothing is against them.
 	Contaminated []string `json:"contaminated,omitempty"`
@@ -40,8 +42,10 @@ const (
 // Watch is a watch under way.
 type Watch struct {
 	groups map[string][]int
+	beside []int
 	self   string
 	spent0 time.Duration // by this process before the watch
+	cost   time.Duration // of the watch itself, which reads the memory of every process
 	begun  time.Time
 	times  times
 	net    counters
@@ -53,9 +57,11 @@ type Watch struct {
 }
 
 // Start watches groups of processes, each named and given by roots whose descendants belong to it. A process of several groups
-// counts in each. This process, without its children, is a group of its own where self names one; it is no foreigner in any case.
-func Start(groups map[string][]int, self string) (*Watch, error) {
-	w := &Watch{groups: groups, self: self, spent0: ownCPU(), begun: time.Now(), times: readTimes(), peak: map[string]int64{}, stop: make(chan struct{})}
+// counts in each. This process, without its children, is a group of its own where self names one; it is no foreigner in any
+// case. Nor are the roots beside, which somebody else counts. Where neither groups nor others are named, nobody is a foreigner:
+// who is measured is not known then.
+func Start(groups map[string][]int, self string, beside ...int) (*Watch, error) {
+	w := &Watch{groups: groups, beside: beside, self: self, spent0: ownCPU(), begun: time.Now(), times: readTimes(), peak: map[string]int64{}, stop: make(chan struct{})}
 	var err error
 	if w.net, err = readCounters(); err != nil {
 		return nil, err
@@ -82,6 +88,10 @@ func Start(groups map[string][]int, self string) (*Watch, error) {
 
 // sample notes memory, and processes that may be gone at the end.
 func (w *Watch) sample() {
+	runtime.LockOSThread() // so that the thread's time is ours
+	defer runtime.UnlockOSThread()
+	before := threadCPU()
+	defer func() { w.cost += threadCPU() - before }()
 	all, err := processes()
 	if err != nil {
 		return
@@ -99,10 +109,15 @@ func (w *Watch) sample() {
 	}
 }
 
-// ownCPU is what this process has used, without its children.
-func ownCPU() time.Duration {
+// ownCPU is what this process has used, without its children; threadCPU what this thread has.
+func ownCPU() time.Duration    { return usedCPU(syscall.RUSAGE_SELF) }
+func threadCPU() time.Duration { return usedCPU(rusageThread) }
+
+const rusageThread = 1 // of Linux (getrusage(2))
+
+func usedCPU(whose int) time.Duration {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	if err := syscall.Getrusage(whose, &usage); err != nil {
 		return 0
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
@@ -142,28 +157,39 @@ func (w *Watch) Stop() (Usage, error) {
 	}
 	u := Usage{
 		Wall: wall.Seconds(), Groups: map[string]Group{}, Overflows: net.overflows - w.net.overflows, Drops: net.drops - w.net.drops,
-		Retransmits: net.retransmits - w.net.retransmits,
+		Segments: net.segments - w.net.segments, Retransmits: net.retransmits - w.net.retransmits,
 	}
 	if total := now.total - w.times.total; total > 0 {
 		u.Busy = share(now.busy-w.times.busy, total)
 		u.Steal = share(now.steal-w.times.steal, total)
 	}
-	ours := []int{os.Getpid()}
+	ours := append([]int{os.Getpid()}, w.beside...)
 	for name, roots := range w.groups {
-		g := Group{PeakPSS: w.peak[name]}
-		for _, p := range family(w.last, roots...) {
-			g.CPU += w.spent(p).Seconds()
-			g.Processes++
-		}
-		u.Groups[name] = g
+		cpu, processes := w.used(roots)
+		u.Groups[name] = Group{CPU: cpu.Seconds(), PeakPSS: w.peak[name], Processes: processes}
 		ours = append(ours, roots...)
 	}
 	if w.self != "" {
-		u.Groups[w.self] = Group{CPU: (ownCPU() - w.spent0).Seconds(), PeakPSS: w.peak[w.self], Processes: 1}
+		u.Groups[w.self] = Group{CPU: max(0, ownCPU()-w.spent0-w.cost).Seconds(), PeakPSS: w.peak[w.self], Processes: 1}
 	}
 	names := w.foreign(ours, &u, now.total-w.times.total)
 	w.judge(&u, names)
 	return u, nil
+}
+
+// used is the CPU time of a group since the start of the watch. A process that has ended since is in the time of the parent
+// that has waited for it, with all it had ever used: what was before the watch is taken off again.
+func (w *Watch) used(roots []int) (cpu time.Duration, processes int) {
+	for _, p := range family(w.last, roots...) {
+		cpu += w.spent(p)
+		processes++
+	}
+	for _, p := range family(w.first, roots...) {
+		if now, ok := w.last[p.pid]; !ok || now.name != p.name {
+			cpu -= p.cpu
+		}
+	}
+	return max(0, cpu), processes
 }
 
 // spent is the CPU time of a process since the start of the watch. One that came later has spent all it has.
@@ -230,7 +256,7 @@ func ancestor(all map[int]process, pid, of int) bool {
 
 // judge says what speaks against the figures.
 func (w *Watch) judge(u *Usage, names []string) {
-	if u.Foreign > maxForeign {
+	if u.Foreign > maxForeign && len(w.groups)+len(w.beside) > 0 {
 		u.Contaminated = append(u.Contaminated, fmt.Sprintf("other processes used %.0f %% of the CPU (%s)", 100*u.Foreign, strings.Join(names, ", ")))
 	}
 	if u.Steal > maxSteal {
