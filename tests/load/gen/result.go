@@ -1,7 +1,6 @@
 package gen
 
 import (
-	"slices"
 	"time"
 
 	"github.com/rohrpost/rohrpost/tests/load/latency"
@@ -39,8 +38,8 @@ type Result struct {
 	Octets     int64            `json:"octets"`     // of content accepted
 	Errors     map[string]int64 `json:"errors"`     // what did not go as it must, by phase and kind
 	Seconds    []int64          `json:"seconds"`    // accepted in each second since Begin
-	// Doubtful are messages for recipients that might arrive though the server did not say that it took them, as [Pair] writes them:
-	// the first maxDoubtful of Doubts.
+	// Doubtful are messages that may arrive though the server did not say that it took them, as [ledger.Pair] names them: the
+	// first maxDoubtful of Doubts.
 	Doubtful []string `json:"doubtful,omitempty"`
 	Doubts   int64    `json:"doubts"`
 
@@ -52,9 +51,6 @@ type Result struct {
 
 // maxDoubtful bounds what a result carries.
 const maxDoubtful = 10_000
-
-// Pair names a message for a recipient, as [Result.Doubtful] has them.
-func Pair(id, recipient string) string { return id + " " + recipient }
 
 // Rate is the number of messages accepted each second, from the end of the warm-up to the end of the sending or, where that is
 // given by a number of messages, to the last outcome.
@@ -172,14 +168,11 @@ func (r *run) ended(number int, i int64, t *transaction) {
 
 // doubt notes for whom a message might arrive that the server is not known to have taken; the lock is held.
 func (r *run) doubt(e *ledger.Entry) {
-	may := e.Rejected
-	if e.Outcome != ledger.Accepted {
-		may = slices.Concat(e.Rejected, e.Recipients)
-	}
+	may := e.Doubtful()
 	r.result.Doubts += int64(len(may))
 	for _, recipient := range may {
 		if len(r.result.Doubtful) < maxDoubtful {
-			r.result.Doubtful = append(r.result.Doubtful, Pair(e.ID, recipient))
+			r.result.Doubtful = append(r.result.Doubtful, ledger.Pair(e.ID, recipient))
 		}
 	}
 }

@@ -31,8 +31,8 @@ type Entry struct {
 	MessageID  string    `json:"message_id,omitempty"` // the pipeline's id, as its 250 tells it; empty for other servers
 	Outcome    Outcome   `json:"outcome"`
 	Sender     string    `json:"sender"`
-	Recipients []string  `json:"recipients,omitempty"` // those that the server took at RCPT
-	Rejected   []string  `json:"rejected,omitempty"`   // those that it refused at RCPT
+	Recipients []string  `json:"recipients,omitempty"` // those that the server took: at RCPT, by LMTP after the content too
+	Rejected   []string  `json:"rejected,omitempty"`   // those that it refused, at either
 	Reply      string    `json:"reply,omitempty"`      // the last reply in full, lines parted by LF; or why there was none
 	Size       int       `json:"size"`                 // octets
 	Start      time.Time `json:"start"`                // when it was to be sent

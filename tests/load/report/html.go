@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/rohrpost/rohrpost/tests/load/gen"
@@ -34,17 +35,19 @@ func (r *Report) HTML(w io.Writer) error {
 		}
 		parts = append(parts, p)
 	}
-	return page.Execute(w, map[string]any{"Title": r.Title, "Command": r.Command, "Machine": r.machine(), "Parts": parts})
+	return page.Execute(w, map[string]any{
+		"Title": r.Title, "Command": r.Command, "Machines": r.machines(), "Parts": parts, "RatioHeader": ratioHeader, "Ratios": r.ratioRows(),
+	})
 }
 
 // mainRate is what a case is about: the whole way where it was measured.
 func mainRate(r *Run) float64 {
 	for _, figure := range []func(*Run) float64{WholeRate, Rate, Value("value")} {
-		if v := figure(r); v > 0 {
+		if v := figure(r); !math.IsNaN(v) {
 			return v
 		}
 	}
-	return 0
+	return none
 }
 
 // The measures of charts, in pixels.

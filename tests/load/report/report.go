@@ -3,10 +3,13 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 
@@ -21,7 +24,10 @@ type Report struct {
 	Title       string              `json:"title"`
 	Command     string              `json:"command"` // what makes it again
 	Environment machine.Environment `json:"environment"`
-	Cases       []Case              `json:"cases"`
+	// Elsewhere are the environments of other machines that took part.
+	Elsewhere []machine.Environment `json:"elsewhere,omitempty"`
+	Cases     []Case                `json:"cases"`
+	Ratios    []Ratio               `json:"ratios,omitempty"`
 }
 
 // Case is one thing measured, several times.
@@ -43,18 +49,23 @@ type Run struct {
 	// ended; both in seconds and no part of the rate.
 	Startup  float64 `json:"startup_s,omitempty"`
 	Shutdown float64 `json:"shutdown_s,omitempty"`
-	// Whole is the time from the first message until the last one had arrived at the sink, in seconds.
+	// Whole is the time from the first message until the last one had arrived at the sink, in seconds, where one clock tells both.
 	Whole float64 `json:"whole_s,omitempty"`
+	// Hidden is how many messages arrived though the sender was not told that they were accepted; nil where nobody compared ids.
+	Hidden *int64 `json:"hidden,omitempty"`
 	// Values are figures of one kind of case only, such as share_gc.
 	Values map[string]float64 `json:"values,omitempty"`
 	// Failed says why there is no figure.
 	Failed string `json:"failed,omitempty"`
 }
 
-// Spread is a figure over the runs of a case.
-type Spread struct{ Median, Min, Max float64 }
+// Spread is a figure over the N runs of a case that have it.
+type Spread struct {
+	Median, Min, Max float64
+	N                int
+}
 
-// Of is the spread of values; zero for none.
+// Of is the spread of values.
 func Of(values ...float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -65,17 +76,17 @@ func Of(values ...float64) Spread {
 	if len(sorted)%2 == 0 {
 		median = (sorted[middle-1] + sorted[middle]) / 2
 	}
-	return Spread{Median: median, Min: sorted[0], Max: sorted[len(sorted)-1]}
+	return Spread{Median: median, Min: sorted[0], Max: sorted[len(sorted)-1], N: len(sorted)}
 }
 
-// Spread is the spread of a figure over the runs that have it. One that is zero or less is none.
+// Spread is the spread of a figure over the runs that have it.
 func (c *Case) Spread(figure func(*Run) float64) Spread {
 	var values []float64
 	for i := range c.Runs {
 		if c.Runs[i].Failed != "" {
 			continue
 		}
-		if v := figure(&c.Runs[i]); v > 0 {
+		if v := figure(&c.Runs[i]); !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}
@@ -93,83 +104,6 @@ func (c *Case) Contaminated() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(reasons))
-}
-
-// Ratio compares the figure of a case with that of another that was measured in turn with it: run by run, so that what drifts
-// on the machine hits both.
-func Ratio(a, b *Case, figure func(*Run) float64) Spread {
-	var ratios []float64
-	for i := range a.Runs {
-		for j := range b.Runs {
-			if a.Runs[i].Number == b.Runs[j].Number && a.Runs[i].Failed == "" && b.Runs[j].Failed == "" {
-				if over, under := figure(&a.Runs[i]), figure(&b.Runs[j]); over > 0 && under > 0 {
-					ratios = append(ratios, over/under)
-				}
-			}
-		}
-	}
-	return Of(ratios...)
-}
-
-// Merge puts reports together. Runs of the same number of the same case become one, as where generators and sinks ran on
-// several machines: their rates add up, and so do their histograms.
-func Merge(reports ...*Report) *Report {
-	if len(reports) == 0 {
-		return &Report{}
-	}
-	merged := &Report{Title: reports[0].Title, Command: reports[0].Command, Environment: reports[0].Environment}
-	for _, r := range reports {
-		for i := range r.Cases {
-			merged.add(&r.Cases[i])
-		}
-	}
-	return merged
-}
-
-func (r *Report) add(c *Case) {
-	for i := range r.Cases {
-		have := &r.Cases[i]
-		if have.Group == c.Group && have.Name == c.Name && have.System == c.System {
-			for _, run := range c.Runs {
-				have.add(run)
-			}
-			return
-		}
-	}
-	added := *c
-	added.Runs = nil
-	for _, run := range c.Runs {
-		added.add(run)
-	}
-	r.Cases = append(r.Cases, added)
-}
-
-func (c *Case) add(run Run) {
-	for i := range c.Runs {
-		if have := &c.Runs[i]; have.Number == run.Number {
-			have.Gens = append(slices.Clip(have.Gens), run.Gens...)
-			have.Sinks = append(slices.Clip(have.Sinks), run.Sinks...)
-			have.Usage = mergeUsage(have.Usage, run.Usage)
-			return
-		}
-	}
-	c.Runs = append(c.Runs, run)
-}
-
-// mergeUsage joins what machines say: the groups stand side by side, and each one's complaint counts.
-func mergeUsage(a, b *machine.Usage) *machine.Usage {
-	if a == nil || b == nil {
-		if a == nil {
-			return b
-		}
-		return a
-	}
-	u := *a
-	u.Groups = maps.Clone(a.Groups)
-	maps.Copy(u.Groups, b.Groups)
-	u.Contaminated = append(slices.Clip(a.Contaminated), b.Contaminated...)
-	u.Overflows, u.Drops, u.Retransmits = a.Overflows+b.Overflows, a.Drops+b.Drops, a.Retransmits+b.Retransmits
-	return &u
 }
 
 // Latency is the distribution over all runs of a case that did not fail.
@@ -202,13 +136,25 @@ func Read(path string) (*Report, error) {
 	return &r, nil
 }
 
-// Write writes the report as JSON.
-func (r *Report) Write(path string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return fmt.Errorf("writing a report: %w", err)
+// JSON writes the report as JSON.
+func (r *Report) JSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", " ")
+	return enc.Encode(r)
+}
+
+// WriteFile writes one form of a report, such as [Report.JSON] or [Report.HTML], to a file. An empty path means that it is not
+// wanted.
+func WriteFile(path string, form func(io.Writer) error) error {
+	if path == "" {
+		return nil
 	}
-	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil { //nolint:gosec // for everybody to read
+	var b bytes.Buffer
+	err := form(&b)
+	if err == nil {
+		err = os.WriteFile(path, b.Bytes(), 0o644) //nolint:gosec // for everybody to read
+	}
+	if err != nil {
 		return fmt.Errorf("writing a report: %w", err)
 	}
 	return nil

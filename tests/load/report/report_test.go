@@ -4,7 +4,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/rohrpost/rohrpost/tests/load/gen"
 	"github.com/rohrpost/rohrpost/tests/load/latency"
 	"github.com/rohrpost/rohrpost/tests/load/machine"
-	"github.com/rohrpost/rohrpost/tests/load/sink"
 )
 
 func TestSpread(t *testing.T) {
@@ -24,9 +22,10 @@ func TestSpread(t *testing.T) {
 		want   Spread
 	}{
 		{nil, Spread{}},
-		{[]float64{5}, Spread{5, 5, 5}},
-		{[]float64{9, 1, 5}, Spread{5, 1, 9}},
-		{[]float64{4, 1, 2, 9}, Spread{3, 1, 9}},
+		{[]float64{5}, Spread{5, 5, 5, 1}},
+		{[]float64{9, 1, 5}, Spread{5, 1, 9, 3}},
+		{[]float64{4, 1, 2, 9}, Spread{3, 1, 9, 4}},
+		{[]float64{100, 0, 0}, Spread{0, 0, 100, 3}},
 	} {
 		if got := Of(c.values...); got != c.want {
 			t.Errorf("Of(%v) = %v, want %v", c.values, got, c.want)
@@ -43,53 +42,14 @@ func result(n int64, took time.Duration, concurrency, perSession int, ms int) *g
 	begin := time.Unix(1000, 0).UTC()
 	res := &gen.Result{
 		Concurrency: concurrency, PerSession: perSession, Begin: begin, First: begin, Warm: begin, Last: begin.Add(took), End: begin.Add(took),
-		Counted: n, Messages: n, Accepted: n, Recipients: n, Sessions: n, Message: r.Summary(), Errors: map[string]int64{},
+		Counted: n, Messages: n, Accepted: n, Recipients: n, Sessions: n, Peak: int64(concurrency), Message: r.Summary(), Errors: map[string]int64{},
 	}
 	if perSession > 0 {
 		res.Sessions = n / int64(perSession)
+		res.Completed = res.Sessions
 		res.Session = r.Summary()
 	}
 	return res
-}
-
-func TestFigures(t *testing.T) {
-	r := &Run{
-		Gens: []*gen.Result{result(1000, 2*time.Second, 50, 0, 100)}, Whole: 4,
-		Usage: &machine.Usage{Groups: map[string]machine.Group{"server": {CPU: 0.5, PeakPSS: 3 << 20}}}, Values: map[string]float64{"x": 7},
-	}
-	for name, c := range map[string]struct{ got, want float64 }{
-		"rate":   {Rate(r), 500},
-		"whole":  {WholeRate(r), 250},
-		"little": {Little(r), 100}, // 50 ÷ 500/s
-		"mean":   {Mean(r), 100},
-		"CPU":    {CPU("server")(r), 500},
-		"no CPU": {CPU("nobody")(r), 0},
-		"PSS":    {PSS("server")(r), 3},
-		"value":  {Value("x")(r), 7},
-	} {
-		if math.Abs(c.got-c.want) > c.want/500 {
-			t.Errorf("%s is %g, want %g", name, c.got, c.want)
-		}
-	}
-	r.Gens = []*gen.Result{result(1000, 2*time.Second, 50, 10, 1000)}
-	if SessionRate(r) != 50 || Little(r) != 1000 || math.Abs(Mean(r)-1000) > 2 { // 50 ÷ 50/s: of sessions, where they are short
-		t.Errorf("sessions %g/s, little %g, mean %g", SessionRate(r), Little(r), Mean(r))
-	}
-}
-
-func TestLost(t *testing.T) {
-	r := &Run{Gens: []*gen.Result{result(10, time.Second, 1, 0, 1)}, Sinks: []*sink.Stats{{Distinct: 7, Duplicates: 2, Faults: map[string]int64{"x": 1}}}}
-	if missing, twice, broken := Lost(r); missing != 3 || twice != 2 || broken != 1 {
-		t.Errorf("%d %d %d", missing, twice, broken)
-	}
-	r.Failed = "the time was over"
-	if missing, twice, broken := Lost(r); missing+twice+broken != 0 {
-		t.Errorf("of a run that failed: %d %d %d", missing, twice, broken)
-	}
-	r.Sinks, r.Failed = nil, ""
-	if missing, _, _ := Lost(r); missing != 0 {
-		t.Errorf("without a sink %d are missing", missing)
-	}
 }
 
 // Pairs are compared run by run, so a drift of the machine that hits both does not widen the ratio.
@@ -101,34 +61,34 @@ func TestRatio(t *testing.T) {
 	}
 	a.Runs = append(a.Runs, Run{Number: 4, Values: map[string]float64{"value": 1}}, Run{Number: 5, Failed: "x", Values: map[string]float64{"value": 1}})
 	b.Runs = append(b.Runs, Run{Number: 5, Values: map[string]float64{"value": 1}})
-	if got := Ratio(a, b, Value("value")); got != (Spread{2, 2, 2}) {
+	if got := ratio(a, b, Value("value")); got != (Spread{2, 2, 2, 3}) {
 		t.Errorf("%v", got)
+	}
+	a.Runs[2].Values = map[string]float64{"value": 0} // it did nothing: that counts
+	b.Runs[1].Values = map[string]float64{"value": 0} // but nothing is a multiple of nothing
+	if got := ratio(a, b, Value("value")); got != (Spread{1, 0, 2, 2}) {
+		t.Errorf("with zeros: %v", got)
 	}
 }
 
-// A generator and a sink on two machines, and a second generator, are one run.
-func TestMerge(t *testing.T) {
-	one := func(run Run) *Report {
-		run.Number = 1
-		return &Report{Title: "t", Cases: []Case{{Group: "g", Name: "n", System: "s", Runs: []Run{run}}}}
+// Ratios are part of every form of the report.
+func TestCompareSystems(t *testing.T) {
+	run := func(n int64) []Run { return []Run{{Number: 1, Gens: []*gen.Result{result(n, time.Second, 5, 0, 10)}}} }
+	r := &Report{Cases: []Case{
+		{Group: "g", Name: "n", System: "rohrpost", Runs: run(300)},
+		{Group: "g", Name: "n", System: "postfix", Runs: run(100)},
+		{Group: "g", Name: "other", System: "postfix", Runs: run(1)},
+	}}
+	r.Compare("rohrpost")
+	want := []Ratio{{Group: "g", Name: "n", Over: "rohrpost", Under: "postfix", Figure: "msg/s", Spread: Spread{3, 3, 3, 1}}}
+	if diff := cmp.Diff(want, r.Ratios); diff != "" {
+		t.Fatal(diff)
 	}
-	usage := func(name, doubt string) *machine.Usage {
-		return &machine.Usage{Groups: map[string]machine.Group{name: {CPU: 1}}, Contaminated: []string{doubt}, Drops: 1}
-	}
-	m := Merge(one(Run{Gens: []*gen.Result{result(100, time.Second, 5, 0, 10)}, Usage: usage("generator", "a")}),
-		one(Run{Sinks: []*sink.Stats{{Distinct: 300}}, Usage: usage("sink", "b")}),
-		one(Run{Gens: []*gen.Result{result(200, time.Second, 7, 0, 20)}}))
-	if len(m.Cases) != 1 || len(m.Cases[0].Runs) != 1 {
-		t.Fatalf("%+v", m.Cases)
-	}
-	run := &m.Cases[0].Runs[0]
-	missing, _, _ := Lost(run)
-	if Rate(run) != 300 || missing != 0 || len(run.Usage.Groups) != 2 || len(run.Usage.Contaminated) != 2 || run.Usage.Drops != 2 {
-		t.Errorf("rate %g, missing %d, %+v", Rate(run), missing, run.Usage)
-	}
-	l, err := m.Cases[0].Latency(func(g *gen.Result) latency.Summary { return g.Message })
-	if err != nil || l.Count != 300 || math.Abs(l.P50-20) > 0.1 {
-		t.Errorf("%+v %v", l, err)
+	for name, form := range map[string]func(io.Writer) error{"table": r.Table, "markdown": r.Markdown, "html": r.HTML, "json": r.JSON} {
+		var b strings.Builder
+		if err := form(&b); err != nil || name != "json" && !strings.Contains(b.String(), "3.00 [3.00–3.00]") || !strings.Contains(b.String(), "postfix") {
+			t.Errorf("%s: %v\n%s", name, err, b.String())
+		}
 	}
 }
 
@@ -191,7 +151,7 @@ func TestHTML(t *testing.T) {
 func TestWriteAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.json")
 	want := sample()
-	if err := want.Write(path); err != nil {
+	if err := WriteFile(path, want.JSON); err != nil {
 		t.Fatal(err)
 	}
 	got, err := Read(path)
@@ -203,5 +163,11 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	if _, err := Read(path + "x"); err == nil {
 		t.Error("a missing file is no error")
+	}
+	if err := WriteFile("", want.JSON); err != nil {
+		t.Errorf("a form that is not wanted: %v", err)
+	}
+	if err := WriteFile(filepath.Join(path, "x"), want.JSON); err == nil {
+		t.Error("a file below a file is no error")
 	}
 }

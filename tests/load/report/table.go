@@ -9,6 +9,7 @@ import (
 
 	"github.com/rohrpost/rohrpost/tests/load/gen"
 	"github.com/rohrpost/rohrpost/tests/load/latency"
+	"github.com/rohrpost/rohrpost/tests/load/machine"
 )
 
 // column is a figure of a case in the table.
@@ -24,10 +25,12 @@ func columns(groups []string) []column {
 	cols := []column{
 		{"msg/s", Rate, "%.0f", true},
 		{"sessions/s", SessionRate, "%.0f", false},
+		{"open at once", Open, "%.0f", false},
 		{"whole way/s", WholeRate, "%.0f", true},
+		{"arrived/s", ArrivalRate, "%.0f", true},
 		{"value", Value("value"), "%.0f", true},
 		{"mean cycle ms", Mean, "%.1f", false},
-		{"C÷X ms", Little, "%.1f", false},
+		{"N/X ms", Little, "%.1f", false},
 	}
 	for _, group := range groups {
 		cols = append(cols, column{"CPU µs/msg " + group, CPU(group), "%.0f", false})
@@ -36,10 +39,10 @@ func columns(groups []string) []column {
 		cols = append(cols, column{"PSS MiB " + group, PSS(group), "%.0f", false})
 	}
 	return append(cols,
-		column{"GC %", func(r *Run) float64 { return 100 * r.Values["share_gc"] }, "%.1f", false},
+		column{"GC %", func(r *Run) float64 { return 100 * Value("share_gc")(r) }, "%.1f", false},
 		column{"batch", Value("batch"), "%.1f", false},
-		column{"start s", func(r *Run) float64 { return r.Startup }, "%.2f", false},
-		column{"stop s", func(r *Run) float64 { return r.Shutdown }, "%.2f", false},
+		column{"start s", seconds(func(r *Run) float64 { return r.Startup }), "%.2f", false},
+		column{"stop s", seconds(func(r *Run) float64 { return r.Shutdown }), "%.2f", false},
 	)
 }
 
@@ -77,7 +80,7 @@ func (r *Report) sections() ([]section, error) {
 func (s *section) fill() error {
 	var cols []column
 	for _, col := range columns(s.groups()) {
-		if slices.ContainsFunc(s.cases, func(c *Case) bool { return c.Spread(col.figure) != Spread{} }) {
+		if slices.ContainsFunc(s.cases, func(c *Case) bool { return c.Spread(col.figure).N > 0 }) {
 			cols = append(cols, col)
 		}
 	}
@@ -106,23 +109,28 @@ func (s *section) fill() error {
 		}
 		marks, notes := c.marks()
 		s.Notes = append(s.Notes, notes...)
-		s.Rows = append(s.Rows, row{Cells: append(cells, fmt.Sprint(len(c.Runs)), marks)})
+		s.Rows = append(s.Rows, row{Cells: append(cells, c.counted(), marks)})
 	}
 	return nil
 }
 
-// messages is how many were attempted.
-func messages(r *Run) int64 {
-	var sum int64
-	for _, g := range r.Gens {
-		sum += g.Messages
+// counted is the number of runs; where some failed, how many of them the figures are of.
+func (c *Case) counted() string {
+	well := 0
+	for _, run := range c.Runs {
+		if run.Failed == "" {
+			well++
+		}
 	}
-	return sum
+	if well < len(c.Runs) {
+		return fmt.Sprintf("%d of %d", well, len(c.Runs))
+	}
+	return fmt.Sprint(well)
 }
 
 func cell(s Spread, col column) string {
 	switch {
-	case s == Spread{}:
+	case s.N == 0:
 		return "–"
 	case col.spread && s.Min != s.Max:
 		return fmt.Sprintf(col.format+" ["+col.format+"–"+col.format+"]", s.Median, s.Min, s.Max)
@@ -156,46 +164,13 @@ func (s *section) groups() []string {
 	return names
 }
 
-// marks are short signs for what is to be known about a case, and the notes that explain them.
-func (c *Case) marks() (string, []string) {
-	var marks, notes []string
-	note := func(mark, format string, args ...any) {
-		if !slices.Contains(marks, mark) {
-			marks = append(marks, mark)
-		}
-		notes = append(notes, c.Name+" "+c.System+": "+fmt.Sprintf(format, args...))
-	}
-	for _, reason := range c.Contaminated() {
-		note("CONTAMINATED", "%s", reason)
-	}
-	for i := range c.Runs {
-		run := &c.Runs[i]
-		if run.Failed != "" {
-			note("FAILED", "run %d: %s", run.Number, run.Failed)
-		}
-		for _, g := range run.Gens {
-			if errorsOf(run) > 0 {
-				note("errors", "run %d: %v", run.Number, g.Errors)
-			}
-		}
-		if missing, twice, broken := Lost(run); missing+twice+broken > 0 {
-			note("LOSS?", "run %d: %d accepted and not arrived, %d arrived again, %d not as sent", run.Number, missing, twice, broken)
-		}
-		// Single retransmissions belong to a busy loopback: its timers come late.
-		if u := run.Usage; u != nil && (u.Overflows+u.Drops > 0 || 100*u.Retransmits > messages(run)) {
-			note("net", "run %d: %d listen overflows, %d listen drops, %d retransmits", run.Number, u.Overflows, u.Drops, u.Retransmits)
-		}
-	}
-	return strings.Join(marks, " "), notes
-}
-
 // Table writes the report for a terminal: figures are medians, with lowest and highest in brackets.
 func (r *Report) Table(w io.Writer) error {
 	sections, err := r.sections()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n%s\n%s\n", r.Title, r.Command, r.machine())
+	_, err = fmt.Fprintf(w, "%s\n%s\n%s\n", r.Title, r.Command, strings.Join(r.machines(), "\n"))
 	for _, s := range sections {
 		if err != nil {
 			return err
@@ -210,12 +185,27 @@ func (r *Report) Table(w io.Writer) error {
 			_, _ = fmt.Fprintln(w, "  "+n)
 		}
 	}
+	if err == nil && len(r.Ratios) > 0 {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintf(t, "\nratios, round by round\n%s\n", strings.Join(ratioHeader, "\t"))
+		for _, row := range r.ratioRows() {
+			_, _ = fmt.Fprintln(t, strings.Join(row.Cells, "\t"))
+		}
+		err = t.Flush()
+	}
 	return err
 }
 
-// machine describes the environment in one line.
-func (r *Report) machine() string {
-	e := r.Environment
+// machines describes each environment in one line.
+func (r *Report) machines() []string {
+	lines := []string{describe(&r.Environment)}
+	for i := range r.Elsewhere {
+		lines = append(lines, describe(&r.Elsewhere[i]))
+	}
+	return lines
+}
+
+func describe(e *machine.Environment) string {
 	line := fmt.Sprintf("%s: %d cores (%s), %d GiB, %s, Linux %s, %s", e.Time.Format("2006-01-02 15:04"), e.Cores, e.CPU, e.Memory>>30, e.System, e.Kernel, e.Go)
 	names := make([]string, 0, len(e.Others))
 	for name := range e.Others {
@@ -228,6 +218,9 @@ func (r *Report) machine() string {
 	if e.Commit != "" {
 		line += ", commit " + e.Commit
 	}
+	if e.Data != "" {
+		line += ", data on " + e.Data
+	}
 	return line
 }
 
@@ -237,7 +230,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n\nCommand: `%s`\n", r.machine(), r.Command)
+	_, err = fmt.Fprintf(w, "%s\n\nCommand: `%s`\n", strings.Join(r.machines(), "\n\n"), r.Command)
 	for _, s := range sections {
 		if err != nil {
 			return err
@@ -252,5 +245,14 @@ func (r *Report) Markdown(w io.Writer) error {
 		}
 		_, err = io.WriteString(w, b.String()+"\n")
 	}
+	if err != nil || len(r.Ratios) == 0 {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n### Ratios, round by round\n\n| %s |\n|%s\n", strings.Join(ratioHeader, " | "), strings.Repeat("---|", len(ratioHeader)))
+	for _, row := range r.ratioRows() {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row.Cells, " | "))
+	}
+	_, err = io.WriteString(w, b.String())
 	return err
 }

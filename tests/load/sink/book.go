@@ -29,6 +29,29 @@ type Stats struct {
 	Last       time.Time        `json:"last"`       // the last arrival
 }
 
+// Since is what has arrived after some earlier statistics of the same sink. First is not known then, and zero.
+func (s Stats) Since(before Stats) Stats {
+	s.Sessions -= before.Sessions
+	s.Arrivals -= before.Arrivals
+	s.Accepted -= before.Accepted
+	s.Distinct -= before.Distinct
+	s.Duplicates -= before.Duplicates
+	s.Reports -= before.Reports
+	s.Strange -= before.Strange
+	s.Octets -= before.Octets
+	if before.Arrivals > 0 {
+		s.First = time.Time{}
+	}
+	faults := map[string]int64{}
+	for fault, n := range s.Faults {
+		if n -= before.Faults[fault]; n > 0 {
+			faults[fault] = n
+		}
+	}
+	s.Faults = faults
+	return s
+}
+
 // book keeps count.
 type book struct {
 	ledger *ledger.Writer
@@ -37,8 +60,15 @@ type book struct {
 
 	mu      sync.Mutex
 	stats   Stats
-	seen    map[[2]uint64]struct{} // hashes of load id and recipient: 128 bits are enough to tell them apart
+	seen    map[key]struct{}
 	waiting []waiter
+}
+
+// key is a hash of load id and recipient: 128 bits are enough to tell them apart.
+type key [2]uint64
+
+func (b *book) key(pair string) key {
+	return key{maphash.String(b.seeds[0], pair), maphash.String(b.seeds[1], pair)}
 }
 
 type waiter struct {
@@ -48,7 +78,7 @@ type waiter struct {
 
 func newBook(l *ledger.Writer, keep string) *book {
 	return &book{
-		ledger: l, keep: keep, seen: map[[2]uint64]struct{}{},
+		ledger: l, keep: keep, seen: map[key]struct{}{},
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, stats: Stats{Faults: map[string]int64{}},
 	}
 }
@@ -154,10 +184,7 @@ func messageID(content []byte) string {
 }
 
 func (b *book) count(a *arrival, recipient string, reply int) {
-	key := [2]uint64{}
-	for i, seed := range b.seeds {
-		key[i] = maphash.String(seed, a.id+"\x00"+recipient)
-	}
+	key := b.key(ledger.Pair(a.id, recipient))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &b.stats
@@ -209,6 +236,18 @@ func (b *book) when(n int64) <-chan struct{} {
 		b.waiting = append(b.waiting, waiter{n: n, done: done})
 	}
 	return done
+}
+
+// arrived counts which of some messages have been accepted.
+func (b *book) arrived(pairs []string) (n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, pair := range pairs {
+		if _, there := b.seen[b.key(pair)]; there {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *book) connected() {

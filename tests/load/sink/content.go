@@ -41,8 +41,14 @@ func (c *session) data() error {
 func (c *session) readLines(buf *bytes.Buffer, rule *Rule) (fault string, err error) {
 	begun, afterCR := true, false // a line begins; the octet before was a CR
 	for {
-		line, err := c.r.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		if rule != nil && buf.Len() >= rule.Octets {
+			if err := c.interrupt(rule); err != nil {
+				return "", err
+			}
+			rule = nil
+		}
+		line, err := c.piece(begun, rule, buf.Len())
+		if err != nil {
 			return "", err
 		}
 		if f := stray(line, afterCR); f != "" {
@@ -55,13 +61,8 @@ func (c *session) readLines(buf *bytes.Buffer, rule *Rule) (fault string, err er
 			}
 			line = line[1:]
 		}
-		begun = err == nil
-		if err := c.take(buf, line, rule); err != nil {
-			return "", err
-		}
-		if rule != nil && buf.Len() >= rule.Octets {
-			rule = nil
-		}
+		begun = bytes.HasSuffix(line, []byte("\n"))
+		take(buf, line)
 		if c.r.Buffered() == 0 { // else the next line costs no wait
 			_ = c.raw.SetReadDeadline(time.Now().Add(idle))
 		}
@@ -80,14 +81,44 @@ func stray(octets []byte, afterCR bool) string {
 	return ""
 }
 
-// take adds octets to the content, and acts on a rule for which they are the ones.
-func (c *session) take(buf *bytes.Buffer, octets []byte, rule *Rule) error {
+// piece reads a line, or as much of it as there is room for. Before a rule acts it reads no octet more than the rule lets pass:
+// one that would wait for the rest of a line might never act.
+func (c *session) piece(begun bool, rule *Rule, have int) ([]byte, error) {
+	if rule == nil {
+		line, err := c.r.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			err = nil
+		}
+		return line, err
+	}
+	most := min(rule.Octets-have, c.r.Size()-2)
+	for n := 1; ; n++ {
+		piece, err := c.r.Peek(n)
+		if err != nil {
+			return nil, err
+		}
+		if begun && n == 1 && piece[0] == '.' {
+			most++ // it is none of the content
+		}
+		if begun && n < 3 && string(piece) == ".\r"[:n] {
+			continue // only the third octet tells the end mark
+		}
+		if piece[n-1] == '\n' || n >= most {
+			_, err := c.r.Discard(n)
+			return piece, err
+		}
+	}
+}
+
+// take adds octets to the content, of which what is too large need not be kept.
+func take(buf *bytes.Buffer, octets []byte) {
 	if buf.Len() < MaxContent {
 		_, _ = buf.Write(octets)
 	}
-	if rule == nil || buf.Len() < rule.Octets {
-		return nil
-	}
+}
+
+// interrupt does what a rule says in the middle of the content.
+func (c *session) interrupt(rule *Rule) error {
 	if rule.Delay > 0 && !c.sleep(time.Duration(rule.Delay)) {
 		return errEnded
 	}
@@ -112,17 +143,24 @@ func (c *session) bdat(arg string) error {
 		c.content = contents.Get().(*bytes.Buffer)
 	}
 	rule := c.sink.script.Load().find(Content, c.situation())
-	for n > 0 {
-		piece, err := c.r.Peek(int(min(n, int64(c.r.Size()))))
+	for {
+		most := min(n, int64(c.r.Size()))
+		if rule != nil && c.content.Len() >= rule.Octets {
+			if err := c.interrupt(rule); err != nil {
+				return err
+			}
+			rule = nil
+		} else if rule != nil {
+			most = min(most, int64(rule.Octets-c.content.Len()))
+		}
+		if n == 0 {
+			break
+		}
+		piece, err := c.r.Peek(int(most))
 		if err != nil && len(piece) == 0 {
 			return err
 		}
-		if err := c.take(c.content, piece, rule); err != nil {
-			return err
-		}
-		if rule != nil && c.content.Len() >= rule.Octets {
-			rule = nil
-		}
+		take(c.content, piece)
 		if _, err := c.r.Discard(len(piece)); err != nil {
 			return err
 		}

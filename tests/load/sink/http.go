@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"time"
@@ -19,12 +20,17 @@ const (
 // serveHTTP takes a content as the body of a POST to any path, and answers with the status of the reply's code.
 func (s *Sink) serveHTTP(lis net.Listener) {
 	if s.cfg.ImplicitTLS {
-		lis = tls.NewListener(lis, s.tls)
+		cfg := s.tls.Clone()
+		cfg.GetConfigForClient = s.certificateFor
+		lis = tls.NewListener(lis, cfg)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(s.post), ReadHeaderTimeout: idle, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-		s.book.connected()
-		return ctx
-	}}
+	server := &http.Server{
+		Handler: http.HandlerFunc(s.post), ReadHeaderTimeout: idle, ErrorLog: log.New(io.Discard, "", 0), // handshakes fail as scripts want
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			s.book.connected()
+			return ctx
+		},
+	}
 	s.mu.Lock()
 	closing := s.sessions == nil
 	s.server = server
@@ -34,6 +40,15 @@ func (s *Sink) serveHTTP(lis net.Listener) {
 		return
 	}
 	_ = server.Serve(lis) // until Close
+}
+
+// certificateFor chooses what a client is shown; nil means the usual certificate. Of rules at StartTLS, HTTP obeys those of
+// certificates alone.
+func (s *Sink) certificateFor(*tls.ClientHelloInfo) (*tls.Config, error) {
+	if rule := s.script.Load().find(StartTLS, situation{protocol: "http"}); rule != nil {
+		return s.otherTLS[rule.Then], nil
+	}
+	return nil, nil //nolint:nilnil // as the hook wants it
 }
 
 func (s *Sink) post(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ type Phase string
 const (
 	Connect  Phase = "connect"  // the greeting
 	Hello    Phase = "hello"    // EHLO, HELO, LHLO
-	StartTLS Phase = "starttls" // the 220; Then acts in place of the handshake
+	StartTLS Phase = "starttls" // the 220; Then acts in place of the handshake, that of implicit TLS too
 	Auth     Phase = "auth"
 	Mail     Phase = "mail"
 	Rcpt     Phase = "rcpt"
@@ -41,6 +41,8 @@ const (
 	Silence     Then = "silence"     // keep it and say nothing more, until the client or the sink closes it
 	Garbage     Then = "garbage"     // octets that are neither SMTP nor TLS, then close
 	Certificate Then = "certificate" // at StartTLS: a certificate that has expired and is for another name
+	Expired     Then = "expired"     // at StartTLS: one for the right name that has expired
+	WrongName   Then = "wrong-name"  // at StartTLS: one that is good, for another name
 )
 
 // Rule is one thing that the sink does otherwise than usual. The first rule that matches acts. Empty conditions match.
@@ -121,9 +123,9 @@ func (r Rule) validate() error {
 	}
 	switch r.Then {
 	case Continue, Close, Reset, Silence, Garbage:
-	case Certificate:
+	case Certificate, Expired, WrongName:
 		if r.At != StartTLS {
-			return errors.New("then certificate is for starttls")
+			return fmt.Errorf("then %s is for starttls", r.Then)
 		}
 	default:
 		return fmt.Errorf("then %q is unknown", r.Then)
@@ -195,6 +197,11 @@ func match(pattern, value string) bool {
 	}
 	ok, err := path.Match(pattern, strings.ToLower(value))
 	return ok && err == nil
+}
+
+// passes tells whether a command is carried out in spite of a rule, which may be nil.
+func (r *Rule) passes() bool {
+	return r == nil || r.Reply == "" && r.Then == Continue || code(r.Reply)/100 == 2
 }
 
 // due counts a match and tells whether the rule acts on it.

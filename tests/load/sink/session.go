@@ -40,10 +40,10 @@ var contents = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 func (s *Sink) session(conn net.Conn, protocol string) {
 	s.book.connected()
 	c := &session{sink: s, raw: conn, protocol: protocol}
-	if s.cfg.ImplicitTLS {
-		conn, c.secure = tls.Server(conn, s.tls), true
-	}
 	c.use(conn)
+	if s.cfg.ImplicitTLS && c.handshake(s.script.Load().find(StartTLS, c.situation())) != nil {
+		return
+	}
 	if c.say(Connect, "220 "+s.cfg.Hostname+" ESMTP rohrload") != nil {
 		return
 	}
@@ -88,9 +88,7 @@ func (c *session) command(line string) error {
 	case "AUTH":
 		return c.auth(arg)
 	case "MAIL":
-		c.reset()
-		c.mailing, c.sender = true, addressIn(arg)
-		return c.say(Mail, "250 2.1.0 Ok")
+		return c.mail(addressIn(arg))
 	case "RCPT":
 		return c.rcpt(addressIn(arg))
 	case "DATA":
@@ -142,6 +140,17 @@ func (c *session) reset() {
 	}
 }
 
+func (c *session) mail(sender string) error {
+	c.reset()
+	now := c.situation()
+	now.sender = sender
+	rule := c.sink.script.Load().find(Mail, now)
+	if rule.passes() {
+		c.mailing, c.sender = true, sender
+	}
+	return c.act(rule, "250 2.1.0 Ok")
+}
+
 func (c *session) rcpt(address string) error {
 	if !c.mailing {
 		return c.write("503 5.5.1 MAIL first")
@@ -150,7 +159,7 @@ func (c *session) rcpt(address string) error {
 	now.recipients = []string{address}
 	reply := "250 2.1.5 Ok"
 	rule := c.sink.script.Load().find(Rcpt, now)
-	if rule == nil || rule.Reply == "" && rule.Then == Continue || code(rule.Reply)/100 == 2 {
+	if rule.passes() {
 		c.recipients = append(c.recipients, address)
 	}
 	return c.act(rule, reply)
@@ -165,17 +174,11 @@ func (c *session) startTLS() error {
 		return c.write("502 5.5.1 Not now")
 	}
 	rule := c.sink.script.Load().find(StartTLS, c.situation())
-	cfg := c.sink.tls
-	if rule != nil {
-		if rule.Delay > 0 && !c.sleep(time.Duration(rule.Delay)) {
-			return errEnded
-		}
-		if rule.Reply != "" && code(rule.Reply) != 220 {
-			return c.act(&Rule{Reply: rule.Reply, Then: rule.Then, Octets: rule.Octets}, "")
-		}
-		if rule.Then == Certificate {
-			cfg = c.sink.otherTLS
-		}
+	if rule != nil && rule.Reply != "" && code(rule.Reply) != 220 {
+		return c.act(rule, "")
+	}
+	if rule != nil && rule.Delay > 0 && !c.sleep(time.Duration(rule.Delay)) {
+		return errEnded
 	}
 	if err := c.write("220 2.0.0 Go ahead"); err != nil {
 		return err
@@ -183,11 +186,27 @@ func (c *session) startTLS() error {
 	if err := c.w.Flush(); err != nil {
 		return err
 	}
-	if rule != nil && rule.Then != Continue && rule.Then != Certificate {
-		if rule.Then == Garbage { // the answer to the client's hello
-			_, _ = c.r.Peek(1)
+	if rule != nil {
+		rule = &Rule{Then: rule.Then} // it has waited
+	}
+	return c.handshake(rule)
+}
+
+// handshake begins TLS, or does what a rule says in its place.
+func (c *session) handshake(rule *Rule) error {
+	cfg := c.sink.tls
+	if rule != nil {
+		if rule.Delay > 0 && !c.sleep(time.Duration(rule.Delay)) {
+			return errEnded
 		}
-		return c.then(rule.Then)
+		other := c.sink.otherTLS[rule.Then]
+		if rule.Then != Continue && other == nil {
+			_, _ = c.r.Peek(1) // it is the answer to the client's hello
+			return c.then(rule.Then)
+		}
+		if other != nil {
+			cfg = other
+		}
 	}
 	c.reset()
 	c.secure = true

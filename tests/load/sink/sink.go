@@ -44,7 +44,7 @@ type Sink struct {
 	cfg      Config
 	script   atomic.Pointer[Script]
 	tls      *tls.Config
-	otherTLS *tls.Config // what a rule with certificate shows
+	otherTLS map[Then]*tls.Config // what rules show in place of the certificate
 	smtp     net.Listener
 	lmtp     net.Listener
 	web      net.Listener
@@ -103,12 +103,19 @@ func (s *Sink) certificates() error {
 		}
 		s.cfg.Certificate = &cert
 	}
-	other, err := SelfSigned("other.invalid", time.Now().Add(-24*time.Hour))
-	if err != nil {
-		return err
-	}
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*s.cfg.Certificate}}
-	s.otherTLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{other}}
+	s.otherTLS = map[Then]*tls.Config{}
+	const day = 24 * time.Hour
+	for then, c := range map[Then]struct {
+		host  string
+		valid time.Duration
+	}{Certificate: {"other.invalid", -day}, Expired: {"localhost", -day}, WrongName: {"other.invalid", day}} {
+		cert, err := SelfSigned(c.host, time.Now().Add(c.valid))
+		if err != nil {
+			return err
+		}
+		s.otherTLS[then] = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+	}
 	return nil
 }
 
@@ -133,6 +140,9 @@ func (s *Sink) SetScript(script *Script) { s.script.Store(script) }
 
 // Stats is what has arrived so far.
 func (s *Sink) Stats() Stats { return s.book.read() }
+
+// Arrived tells how many of some messages, each for one recipient as [ledger.Pair] names them, have been accepted.
+func (s *Sink) Arrived(pairs []string) int64 { return s.book.arrived(pairs) }
 
 // Wait waits until n messages, counted once for each load id and recipient, have been accepted.
 func (s *Sink) Wait(ctx context.Context, n int64) error {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -124,6 +123,12 @@ func TestFaults(t *testing.T) {
 		{"garbage at RCPT", Rule{At: Rcpt, Recipient: "b@*", Then: Garbage}, envelope[:6], "RCPT TO:<b@y>\r\n", strings.Repeat("\x00\xff\rX", 64), false},
 		{"close in place of 354", Rule{At: Data, Then: Close}, envelope[:8], "DATA\r\n", "", false},
 		{"reset after 1000 octets of content", Rule{At: Content, Octets: 1000, Then: Reset}, envelope, message("1")[:1100], "", true},
+		{"reset before the content", Rule{At: Content, Then: Reset}, envelope[:8], "DATA\r\n", "354 Go ahead\r\n", true},
+		{"reset at the first octet", Rule{At: Content, Octets: 1, Then: Reset}, envelope, "S", "", true},
+		{"reset within a line", Rule{At: Content, Octets: 15, Then: Reset}, envelope, "Subject: x\r\nabc", "", true},
+		{"reset after a dot that was doubled", Rule{At: Content, Octets: 3, Then: Reset}, envelope, "..\r\n", "", true},
+		{"reset within a chunk", Rule{At: Content, Octets: 5, Then: Reset}, envelope[:8], "BDAT 100 LAST\r\nabcde", "", true},
+		{"reset before a chunk", Rule{At: Content, Then: Reset}, envelope[:8], "BDAT 100 LAST\r\n", "", true},
 		{"no reply to the dot", Rule{At: Dot, Then: Close}, envelope, message("1") + ".\r\n", "", false},
 		{"half a reply to the dot", Rule{At: Dot, Reply: "250 2.0.0 Ok", Octets: 3, Then: Close}, envelope, message("1") + ".\r\n", "250", false},
 		{"refusal of one id", Rule{At: Dot, ID: "1", Reply: "554 5.6.0 No", Then: Close}, envelope, message("1") + ".\r\n", "554 5.6.0 No\r\n", false},
@@ -178,108 +183,33 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-func TestTLSFaults(t *testing.T) {
-	for _, c := range []struct {
-		rule Rule
-		want string
-	}{
-		{Rule{At: StartTLS, Times: 1, Skip: 9, Then: Close}, ""}, // passes
-		{Rule{At: StartTLS, Then: Close}, "EOF"},
-		{Rule{At: StartTLS, Then: Reset}, "reset"},
-		{Rule{At: StartTLS, Then: Garbage}, "does not look like a TLS handshake"},
-		{Rule{At: StartTLS, Then: Certificate}, "expired"},
-		{Rule{At: StartTLS, Then: Silence}, "timeout"},
-	} {
-		t.Run(string(c.rule.Then)+c.want, func(t *testing.T) {
-			cert, err := SelfSigned("localhost", time.Now().Add(time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := start(t, Config{StartTLS: true, Certificate: &cert}, c.rule)
-			cl := dial(t, s.SMTP())
-			cl.dialog("", "220", "EHLO x", "250 STARTTLS", "STARTTLS", "220")
-			patience := time.Minute
-			if c.rule.Then == Silence {
-				patience = 300 * time.Millisecond
-			}
-			_ = cl.conn.SetDeadline(time.Now().Add(patience))
-			secure := tls.Client(cl.conn, &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
-				if time.Now().After(state.PeerCertificates[0].NotAfter) {
-					return errors.New("expired")
-				}
-				return nil
-			}})
-			err = secure.HandshakeContext(t.Context())
-			if c.want == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
-				tc := &client{t: t, conn: secure, r: bufio.NewReader(secure)}
-				tc.dialog("EHLO x", "250 AUTH", "STARTTLS", "502") // not offered again
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("the handshake ended with %v, want %s", err, c.want)
-			}
-		})
+// A rule that only waits in the middle of the content leaves the content whole, wherever that is.
+func TestWaitAtAnyOctet(t *testing.T) {
+	const content = ".a\r\n..b\r\n.\rc\r\n\r\n."
+	text := string(mail.Wrap([]byte("X: y\r\n\r\n"+content+"\r\n")).Make(nil, "1", "a@x", "b@y").Bytes())
+	stuffed := strings.ReplaceAll(text, "\r\n.", "\r\n..") + ".\r\n"
+	for octets := range len(text) + 1 {
+		s := start(t, Config{}, Rule{At: Content, Octets: octets, Delay: Duration(time.Nanosecond)})
+		c := dial(t, s.SMTP())
+		c.dialog(envelope...)
+		c.send(stuffed)
+		c.dialog("", "250")
+		st := s.Stats()
+		delete(st.Faults, "a bare CR")
+		if st.Distinct != 1 || len(st.Faults) != 0 || st.Octets != int64(len(text)) {
+			t.Errorf("after octet %d of %d: %+v", octets, len(text), st)
+		}
 	}
 }
 
-// A client that gets no clear answer sends again; the sink tells what came twice, and for whom.
-func TestDuplicatesAndHashes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ledger")
-	l, err := ledger.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep := t.TempDir()
-	s := start(t, Config{Ledger: l, Keep: keep}, Rule{At: Dot, Reply: "451 4.0.0 later", Times: 1})
-	broken := strings.Replace(message("2"), "quick", "quack", 1)
+// What a rule refuses at MAIL is no transaction, for a client that pipelines too.
+func TestRefusedMail(t *testing.T) {
+	s := start(t, Config{}, Rule{At: Mail, Sender: "bad@*", Reply: "550 5.7.1 no"})
 	c := dial(t, s.SMTP())
 	c.dialog("", "220", "EHLO x", "250")
-	for i, m := range []string{message("1"), message("1"), message("1"), broken, "Subject: x\r\n\r\nstrange\r\n", "Subject: x\r\n\r\nbare\nLF\r\n"} {
-		c.dialog(envelope[4:]...)
-		want := "250"
-		if i == 0 {
-			want = "451"
-		}
-		c.dialog(m+".", want)
-	}
-	// The notification about 1 has no id of its own.
-	c.dialog("MAIL FROM:<>", "250", "RCPT TO:<a@x>", "250", "DATA", "354", "Subject: failed\r\n\r\n--b\r\n\r\n"+message("1")+"--b--\r\n.", "250")
-	want := Stats{Sessions: 1, Arrivals: 7, Accepted: 6, Distinct: 2, Duplicates: 1, Reports: 1, Strange: 2}
-	got := s.Stats()
-	if got.Faults[mail.ErrHash.Error()] != 1 || got.Faults[mail.ErrNoID.Error()] != 1 || got.Faults["a bare LF"] != 1 {
-		t.Errorf("faults %v", got.Faults)
-	}
-	if got.Last.Before(got.First) {
-		t.Error("the last came before the first")
-	}
-	got.Faults, got.Octets, got.First, got.Last = nil, 0, want.First, want.Last
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %+v\nwant %+v", got, want)
-	}
-	arrivals, err := ledger.Read[ledger.Arrival](path)
-	if err != nil || len(arrivals) != 7 || arrivals[0].Reply != 451 || arrivals[0].Recipient != "b@y" || !arrivals[6].Report || arrivals[6].ID != "1" {
-		t.Fatalf("%+v, %v", arrivals, err)
-	}
-	kept, err := os.ReadFile(filepath.Join(keep, arrivals[3].Raw))
-	if err != nil || string(kept) != broken {
-		t.Errorf("kept %d octets, %v; want those that came", len(kept), err)
-	}
-}
-
-func TestMessageID(t *testing.T) {
-	for content, want := range map[string]string{
-		"Received: from a by b with ESMTP id 0190-ab;\r\n\tdate\r\nX: y\r\n":          "0190-ab",
-		"Received: from a\r\n\tby b with ESMTP\r\n\tid Q7 for <x@y>; date\r\nX:y\r\n": "Q7",
-		"Received: from a by b; date\r\nX-Id: id 7\r\n":                               "",
-		"Subject: id 7\r\n": "", "": "",
-	} {
-		if got := messageID([]byte(content)); got != want {
-			t.Errorf("%q has %q, want %q", content, got, want)
-		}
-	}
+	c.send("MAIL FROM:<bad@x>\r\nRCPT TO:<b@y>\r\nDATA\r\n")
+	c.dialog("", "550", "", "503", "", "554")
+	c.dialog("MAIL FROM:<good@x>", "250", "RCPT TO:<b@y>", "250", "DATA", "354")
 }
 
 func TestLMTPAnswersForEachRecipient(t *testing.T) {
