@@ -28,8 +28,12 @@ type Options struct {
 	Log      io.Writer      // gets the progress
 	Title    string
 	Command  string
+	Data     string // folder on a disk, for the data of all servers; empty means the system's folder for such
+	Volatile bool   // it may be one that keeps nothing, such as a tmpfs: then nothing that is called durable is
 
-	base string // folder of the database server
+	bound    time.Duration     // the longest it takes; 0 means what the cases are estimated to take, and half as much again
+	base     string            // folder of the database server
+	versions map[string]string // of other programs that were measured, by name
 }
 
 // load is what a generator does in a case.
@@ -73,21 +77,32 @@ func run(ctx context.Context, o Options, entries []entry) (*report.Report, error
 		return nil, errors.New("bench: no case has such a name")
 	}
 	var err error
-	if o.base, err = tempDir(); err != nil {
+	if r.Environment.Data, err = o.disk(); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(o.base) //nolint:errcheck // below the system's folder for such
-	bound := estimate*3/2 + time.Minute
+	if o.base, err = o.tempDir(); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(o.base) //nolint:errcheck // a folder of our own
+	if o.versions != nil {
+		r.Environment.Others = o.versions
+	}
+	o.versions = r.Environment.Others
+	if commit := machine.Commit(o.Rohrpost); commit != "" {
+		o.versions["rohrpost"] = commit
+	}
+	bound := o.bound
+	if bound == 0 {
+		bound = estimate*3/2 + time.Minute
+	}
 	_, _ = fmt.Fprintf(o.Log, "%d cases × %d rounds: about %s, at most %s\n", len(chosen), o.Rounds, estimate.Round(time.Minute), bound.Round(time.Minute))
-	end := time.Now().Add(bound)
+	timed, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
 	for round := 1; round <= o.Rounds; round++ {
 		for i := range chosen {
-			if ctx.Err() != nil || time.Now().After(end) {
-				return finish(ctx, o, r)
-			}
 			begun := time.Now()
-			result := measure(ctx, o, &chosen[i], round)
-			if ctx.Err() != nil {
+			result := measure(timed, o, &chosen[i], round)
+			if timed.Err() != nil {
 				return finish(ctx, o, r) // it was cut short
 			}
 			r.Cases[i].Runs = append(r.Cases[i].Runs, result)
@@ -119,6 +134,8 @@ func words(r *report.Run) string {
 		return "FAILED: " + r.Failed
 	case len(r.Gens) == 0:
 		return fmt.Sprintf("%.0f/s", r.Values["value"])
+	case r.Usage == nil:
+		return "no usage"
 	}
 	text := fmt.Sprintf("%.0f accepted/s", report.Rate(r))
 	if r.Whole > 0 {
@@ -130,9 +147,26 @@ func words(r *report.Run) string {
 	return text
 }
 
+// disk tells on what file system servers keep their data. One that keeps nothing is an error unless it is allowed: where an
+// fsync costs nothing, no figure that is called durable is one.
+func (o *Options) disk() (string, error) {
+	dir := o.Data
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	kind, nothing := machine.FileSystem(dir)
+	switch {
+	case nothing && !o.Volatile:
+		return "", fmt.Errorf("bench: %s is on a %s, where nothing is durable: give a folder on a disk (--data), or say --volatile", dir, kind)
+	case nothing:
+		kind += ": NOTHING IS DURABLE THERE"
+	}
+	return kind, nil
+}
+
 // tempDir makes a folder that the users of Postgres and Postfix can enter.
-func tempDir() (string, error) {
-	dir, err := os.MkdirTemp("", "rohrload-bench-")
+func (o *Options) tempDir() (string, error) {
+	dir, err := os.MkdirTemp(o.Data, "rohrload-bench-")
 	if err == nil {
 		err = os.Chmod(dir, 0o755) //nolint:gosec // see above
 	}
@@ -145,9 +179,9 @@ func measure(ctx context.Context, o Options, e *entry, round int) report.Run {
 	limit := 3*e.takes + 30*time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	dir, err := tempDir()
+	dir, err := o.tempDir()
 	if err == nil {
-		defer os.RemoveAll(dir) //nolint:errcheck // below the system's folder for such
+		defer os.RemoveAll(dir) //nolint:errcheck // a folder of our own
 	}
 	if err == nil && e.value != nil {
 		result.Values, err = e.value(ctx, dir)
@@ -166,17 +200,9 @@ func Write(r *report.Report, dir, name string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for everybody to read
 		return fmt.Errorf("bench: %w", err)
 	}
-	if err := r.Write(filepath.Join(dir, name+".json")); err != nil {
-		return err
-	}
-	for ext, form := range map[string]func(io.Writer) error{".html": r.HTML, ".md": r.Markdown} {
-		file, err := os.Create(filepath.Join(dir, name+ext)) //nolint:gosec // the caller names the folder
-		if err != nil {
-			return fmt.Errorf("bench: %w", err)
-		}
-		err = errors.Join(form(file), file.Close())
-		if err != nil {
-			return fmt.Errorf("bench: %w", err)
+	for ext, form := range map[string]func(io.Writer) error{".json": r.JSON, ".html": r.HTML, ".md": r.Markdown} {
+		if err := report.WriteFile(filepath.Join(dir, name+ext), form); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/rohrpost/rohrpost/tests/load/gen"
 	"github.com/rohrpost/rohrpost/tests/load/peers"
 	"github.com/rohrpost/rohrpost/tests/load/report"
 )
@@ -44,6 +43,7 @@ func TestMatrix(t *testing.T) {
 		if len(seen) < least {
 			t.Errorf("full %t has %d cases only", full, len(seen))
 		}
+		t.Logf("full %t: %d cases, one round takes %s", full, len(seen), estimate)
 		if !full && 3*estimate > 30*time.Minute {
 			t.Errorf("three rounds of the short matrix take %s", 3*estimate)
 		}
@@ -54,7 +54,7 @@ func TestMatrix(t *testing.T) {
 func TestFailureIsAResult(t *testing.T) {
 	broken := func(context.Context, peers.Options) (*peers.Server, error) { return nil, errors.New("no such thing") }
 	value := func(context.Context, string) (map[string]float64, error) { return map[string]float64{"value": 7}, nil }
-	r, err := run(t.Context(), Options{Rounds: 3, Log: io.Discard}, []entry{
+	r, err := run(t.Context(), Options{Rounds: 3, Log: io.Discard, Volatile: true}, []entry{
 		{group: "g", name: "a", system: "s", start: broken, takes: time.Second}, {group: "g", name: "b", system: "s", value: value, takes: time.Second},
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func TestCutShort(t *testing.T) {
 		return map[string]float64{"value": 7}, nil
 	}
 	var log strings.Builder
-	r, err := run(ctx, Options{Rounds: 3, Log: &log}, []entry{{group: "g", name: "a", value: value}, {group: "g", name: "b", value: value}})
+	r, err := run(ctx, Options{Rounds: 3, Log: &log, Volatile: true}, []entry{{group: "g", name: "a", value: value}, {group: "g", name: "b", value: value}})
 	if !errors.Is(err, context.Canceled) || len(r.Cases) != 1 || len(r.Cases[0].Runs) != 1 || !strings.Contains(log.String(), "not measured") {
 		t.Errorf("%v %+v\n%s", err, r, log.String())
 	}
@@ -95,27 +95,70 @@ func TestCutShort(t *testing.T) {
 }
 
 func TestFsyncs(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	for _, anew := range []bool{false, true} {
-		if values, err := fsyncs(anew)(ctx, t.TempDir()); err != nil || values["value"] < 0 {
-			t.Errorf("%v %v", values, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		dir := t.TempDir()
+		values, err := fsyncs(anew)(ctx, dir)
+		files, _ := os.ReadDir(dir)
+		if err != nil || values["value"] <= 0 || (len(files) > 1) != anew {
+			t.Errorf("anew %t: %v %v, %d files", anew, values, err, len(files))
 		}
 	}
 }
 
-func TestRatios(t *testing.T) {
-	begin := time.Unix(0, 0)
-	rate := func(n int64) report.Run {
-		return report.Run{Number: 1, Gens: []*gen.Result{{Warm: begin, Last: begin.Add(time.Second), Counted: n}}}
+// Where nothing is durable nothing is measured, unless that is wanted; then it is said.
+func TestVolatileDisk(t *testing.T) {
+	o := Options{Data: "/dev/shm"}
+	if kind, err := o.disk(); err == nil || !strings.Contains(err.Error(), "--volatile") {
+		t.Errorf("%q %v", kind, err)
+	}
+	value := func(context.Context, string) (map[string]float64, error) { return map[string]float64{"value": 7}, nil }
+	entries := []entry{{group: "g", name: "a", value: value}}
+	o.Rounds, o.Log = 1, io.Discard
+	if _, err := run(t.Context(), o, entries); err == nil {
+		t.Error("it measured on a tmpfs")
+	}
+	o.Volatile = true
+	r, err := run(t.Context(), o, entries)
+	if err != nil || !strings.Contains(r.Environment.Data, "tmpfs: NOTHING") {
+		t.Errorf("%v %+v", err, r)
 	}
 	var b strings.Builder
-	Ratios(&b, &report.Report{Cases: []report.Case{
-		{Group: "g", Name: "n", System: "rohrpost", Runs: []report.Run{rate(300)}},
-		{Group: "g", Name: "n", System: "postfix", Runs: []report.Run{rate(100)}},
-		{Group: "g", Name: "other", System: "postfix", Runs: []report.Run{rate(1)}},
-	}})
-	if got := b.String(); got != "g, n: rohrpost ÷ postfix = 3.00 [3.00–3.00]\n" {
-		t.Errorf("%q", got)
+	if err := r.Table(&b); err != nil || !strings.Contains(b.String(), "NOTHING IS DURABLE") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// What it says is the longest it takes is: a case that does not end is cut short, and is no result.
+func TestBound(t *testing.T) {
+	o := Options{Rounds: 2, Log: io.Discard, Volatile: true, bound: 50 * time.Millisecond}
+	value := func(ctx context.Context, _ string) (map[string]float64, error) {
+		<-ctx.Done()
+		return map[string]float64{"value": 7}, nil
+	}
+	begun := time.Now()
+	r, err := run(t.Context(), o, []entry{{group: "g", name: "a", value: value, takes: time.Hour}})
+	if err != nil || len(r.Cases) != 0 || time.Since(begun) > time.Minute {
+		t.Errorf("%v %+v after %s", err, r, time.Since(begun))
+	}
+}
+
+// Sessions are measured for two lives where that is possible in a case, and 1 MiB for as many messages as others.
+func TestLasts(t *testing.T) {
+	for _, c := range []struct {
+		d     dimensions
+		guess int
+		want  time.Duration
+	}{
+		{dimensions{sessions: 50, perSession: 10}, 1000, 4 * time.Second},
+		{dimensions{sessions: 1000, perSession: 10}, 1000, 20 * time.Second},
+		{dimensions{sessions: 50, perSession: 10}, 25, 40 * time.Second},
+		{dimensions{sessions: 50, perSession: 1}, 50, 10 * time.Second},
+		{dimensions{sessions: 10_000, perSession: 10}, 1000, 4 * time.Second},
+	} {
+		if got := c.d.lasts(4*time.Second, c.guess); got != c.want {
+			t.Errorf("%+v at %d/s lasts %s, want %s", c.d, c.guess, got, c.want)
+		}
 	}
 }

@@ -88,6 +88,7 @@ func copyRows(ctx context.Context, o Options, dir string, batch int) (_ map[stri
 	if err != nil {
 		return nil, err
 	}
+	o.versions["PostgreSQL"] = pg.Version()
 	defer func() {
 		if stopErr := pg.Stop(context.WithoutCancel(ctx)); err == nil {
 			err = stopErr

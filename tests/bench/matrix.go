@@ -58,7 +58,7 @@ func octets(n int) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// star varies one thing at a time.
+// star varies one thing at a time. 10 000 sessions have one message each: with ten, a session would take longer than a case.
 func star() []dimensions {
 	with := func(change func(*dimensions)) dimensions {
 		d := base
@@ -72,7 +72,7 @@ func star() []dimensions {
 		with(func(d *dimensions) { d.startTLS = true }),
 		with(func(d *dimensions) { d.perSession = 1 }),
 		with(func(d *dimensions) { d.sessions = 1000 }),
-		with(func(d *dimensions) { d.sessions = 10_000 }),
+		with(func(d *dimensions) { d.perSession, d.sessions = 1, 10_000 }),
 	}
 }
 
@@ -105,17 +105,20 @@ func (m *matrix) reception() {
 
 // add adds a case of this pipeline.
 func (m *matrix) add(group, name string, how stack.Options, d dimensions) {
-	e := entry{
-		group: group, name: name, system: "rohrpost", start: peers.Rohrpost(m.Rohrpost, m.Rohrload, how),
-		next: !how.Discard && group != durable, load: d.load(m.Full),
-	}
+	next := !how.Discard && group != durable
+	m.entries = append(m.entries, d.entry(group, name, "rohrpost", peers.Rohrpost(m.Rohrpost, m.Rohrload, how), next, m.Full))
+}
+
+// entry is a case of these dimensions; with next it is measured the whole way.
+func (d dimensions) entry(group, name, system string, start peers.Start, next, full bool) entry {
+	e := entry{group: group, name: name, system: system, start: start, next: next, load: d.load(full)}
 	// Start and stop of the servers and the database take some 2 s, the warm-up and the measurement what they say.
-	e.takes = 3*time.Second + e.load.ramp + e.load.warmFor + e.load.duration
-	if e.next {
-		e.load = d.wholeLoad(m.Full)
+	e.takes = 3*time.Second + e.load.warmFor + e.load.duration
+	if next {
+		e.load = d.wholeLoad(full)
 		e.takes = e.load.wholeTakes(d)
 	}
-	m.entries = append(m.entries, e)
+	return e
 }
 
 // load is for reception: by time.
@@ -127,24 +130,51 @@ func (d dimensions) load(full bool) load {
 	if d.sessions >= 10_000 {
 		l.ramp = 3 * time.Second
 		l.warmFor += l.ramp
-		l.duration += 4 * time.Second // a message takes seconds then
 	}
+	l.duration = d.lasts(l.duration, 2*d.guess())
 	return l
+}
+
+const (
+	leastMessages = 500              // a case rests on, about
+	longest       = 40 * time.Second // a case sends
+)
+
+// lasts is how long messages are sent where so many go through each second: at least as given, long enough for some messages,
+// and for two lives of a session, or it would be a matter of chance how many end. Where those would take too long, the report
+// says nothing of sessions.
+func (d dimensions) lasts(least time.Duration, guess int) time.Duration {
+	takes := func(messages int) time.Duration { return time.Duration(messages) * time.Second / time.Duration(guess) }
+	least = max(least, takes(leastMessages))
+	if lives := takes(2 * d.sessions * d.perSession); lives > least && lives <= longest {
+		return lives
+	}
+	return least
 }
 
 // wholeLoad is for the whole way: a time to send, after which everything must still arrive. Many sessions at once need a time
 // rather than a number, or most of them would find nothing to send. The warm-up is a load of its own.
 func (d dimensions) wholeLoad(full bool) load {
 	l := d.load(full)
-	l.warmFor = 0
-	l.duration -= time.Second
+	l.warmFor = l.ramp // sessions that are still to come are no load
+	l.duration = d.lasts(3*time.Second, d.guess())
 	l.warmUp = int64(d.guess())
 	return l
 }
 
-// wholeTakes is about how long that takes: the pipeline takes mail in about three times as fast as it sends it on.
+// wholeTakes is about how long that takes, what is still under way at the end of the sending included.
 func (l load) wholeTakes(d dimensions) time.Duration {
-	return 4*time.Second + l.ramp + 3*l.duration + time.Duration(l.warmUp+l.messages)*time.Second/time.Duration(d.guess())
+	sending := l.ramp + l.duration
+	return 4*time.Second + sending + time.Duration(float64(sending)*d.behind()) + time.Duration(l.warmUp+l.messages)*time.Second/time.Duration(d.guess())
+}
+
+// behind is how much longer than the sending it takes until everything has arrived. The verdict before the reply keeps that short;
+// of many sessions, each has a message under way.
+func (d dimensions) behind() float64 {
+	if d.sessions >= 1000 {
+		return 1
+	}
+	return 0.5
 }
 
 // guess is about how many messages a second a small machine takes the whole way; it only bounds the time of a case.
@@ -163,14 +193,17 @@ func (m *matrix) models() {
 	d := base
 	d.perSession, d.sessions = 1, 1000
 	cores := runtime.NumCPU()
-	for name, how := range map[string]stack.Options{
-		"one process, GOMAXPROCS=1":                        {OneCore: true},
-		fmt.Sprintf("one process, %d cores", cores):        {},
-		fmt.Sprintf("%d processes, SO_REUSEPORT", cores):   {OneCore: true, Gateways: cores},
-		fmt.Sprintf("%d processes, SO_REUSEPORT", 2*cores): {OneCore: true, Gateways: 2 * cores},
+	for _, model := range []struct {
+		name string
+		how  stack.Options
+	}{
+		{"one process, GOMAXPROCS=1", stack.Options{OneCore: true}},
+		{fmt.Sprintf("one process, %d cores", cores), stack.Options{}},
+		{fmt.Sprintf("%d processes, SO_REUSEPORT", cores), stack.Options{OneCore: true, Gateways: cores}},
+		{fmt.Sprintf("%d processes, SO_REUSEPORT", 2*cores), stack.Options{OneCore: true, Gateways: 2 * cores}},
 	} {
-		how.Discard = true
-		m.add("gateway models: 4 KiB, 1/session, 1000 sessions", name, how, d)
+		model.how.Discard = true
+		m.add("gateway models: 4 KiB, 1/session, 1000 sessions", model.name, model.how, d)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,7 +25,7 @@ type measurement struct {
 	result  *report.Run
 	server  *peers.Server
 	sink    *sink.Sink
-	warmed  int64 // arrivals of the warm-up
+	warmed  sink.Stats // arrivals of the warm-up
 }
 
 // run starts everything anew, warms up, measures, and stops everything.
@@ -41,6 +42,7 @@ func (m *measurement) run(ctx context.Context) (err error) {
 		return err
 	}
 	m.result.Startup = m.server.Startup.Seconds()
+	maps.Copy(m.options.versions, m.server.Versions)
 	err = m.loaded(ctx)
 	took, stopErr := m.server.Stop(context.WithoutCancel(ctx))
 	m.result.Shutdown = took.Seconds()
@@ -52,10 +54,6 @@ func (m *measurement) loaded(ctx context.Context) error {
 	if err := m.warmUp(ctx); err != nil {
 		return err
 	}
-	before := time.Duration(0)
-	if m.server.GC != nil {
-		before = m.server.GC()
-	}
 	self := ""
 	if m.sink != nil {
 		self = "sink"
@@ -64,18 +62,28 @@ func (m *measurement) loaded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	before := m.garbage()
 	measured, cpu, err := m.generate(ctx, m.entry.load)
 	if err == nil && m.sink != nil {
 		err = m.arrived(ctx, measured)
 	}
+	collected := m.garbage() - before
 	usage, watchErr := watch.Stop()
 	if err = errors.Join(err, watchErr); err != nil {
 		return err
 	}
 	usage.Groups["generator"] = machine.Group{CPU: cpu.Seconds(), PeakPSS: generatorPSS(measured), Processes: 1}
 	m.result.Usage = &usage
-	m.values(ctx, before)
+	m.values(ctx, collected)
 	return nil
+}
+
+// garbage is the CPU time of the servers' garbage collectors so far.
+func (m *measurement) garbage() time.Duration {
+	if m.server.GC == nil {
+		return 0
+	}
+	return m.server.GC()
 }
 
 // warmUp sends the whole way through what comes before the measurement, where that ends at the sink: else the warm-up's
@@ -91,40 +99,41 @@ func (m *measurement) warmUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.warmed = run.Gens[0].Recipients
-	return m.sink.Wait(ctx, m.warmed)
+	_, err = report.Await(ctx, m.sink, run.Gens[0], 0)
+	m.warmed = m.sink.Stats()
+	return err
 }
 
 // arrived waits until the sink has everything, or nothing more comes, and books both ends.
 func (m *measurement) arrived(ctx context.Context, run *report.Run) error {
-	want := m.warmed + run.Gens[0].Recipients
+	sent := run.Gens[0]
 	for last := int64(-1); ; {
 		wait, cancel := context.WithTimeout(ctx, 20*time.Second)
-		err := m.sink.Wait(wait, want)
+		hidden, err := report.Await(wait, m.sink, sent, m.warmed.Distinct)
 		cancel()
+		m.result.Hidden = hidden
 		now := m.sink.Stats().Distinct
 		if err == nil || now == last || ctx.Err() != nil {
 			break
 		}
 		last = now
 	}
-	stats := m.sink.Stats()
-	stats.Distinct -= m.warmed
+	stats := m.sink.Stats().Since(m.warmed)
 	m.result.Sinks = []*sink.Stats{&stats}
-	m.result.Whole = stats.Last.Sub(run.Gens[0].First).Seconds()
-	if ctx.Err() != nil && stats.Distinct < run.Gens[0].Recipients {
-		return fmt.Errorf("the time was over with %d of %d still under way", run.Gens[0].Recipients-stats.Distinct, run.Gens[0].Recipients)
+	if stats.Distinct > 0 {
+		m.result.Whole = stats.Last.Sub(sent.First).Seconds()
+	}
+	if missing, _, _ := report.Lost(m.result); ctx.Err() != nil && missing > 0 {
+		return fmt.Errorf("the time was over with %d of %d still under way", missing, sent.Recipients)
 	}
 	return nil
 }
 
 // values notes what only some servers tell.
-func (m *measurement) values(ctx context.Context, gcBefore time.Duration) {
+func (m *measurement) values(ctx context.Context, collected time.Duration) {
 	m.result.Values = map[string]float64{}
-	if m.server.GC != nil {
-		if cpu := m.result.Usage.Groups["server"].CPU; cpu > 0 {
-			m.result.Values["share_gc"] = (m.server.GC() - gcBefore).Seconds() / cpu
-		}
+	if cpu := m.result.Usage.Groups["server"].CPU; m.server.GC != nil && cpu > 0 {
+		m.result.Values["share_gc"] = collected.Seconds() / cpu
 	}
 	if m.server.Batch != nil && m.sink == nil {
 		if batch, err := m.server.Batch(ctx); err == nil {

@@ -18,6 +18,8 @@ type benchFlags struct {
 	Full     bool   `help:"The whole matrix, and longer measurements."`
 	Only     string `placeholder:"REGEXP" help:"Only cases whose group, name and system match."`
 	Dir      string `default:"bench-results" help:"Folder for the results: JSON, HTML and Markdown."`
+	Data     string `type:"existingdir" help:"Folder on a disk for the data of all servers while they are measured (default: the system's folder for such)."`
+	Volatile bool   `help:"Allow a --data that keeps nothing, such as a tmpfs: no figure is of durable mail then."`
 }
 
 func (f *benchFlags) options(title string) (bench.Options, error) {
@@ -27,6 +29,7 @@ func (f *benchFlags) options(title string) (bench.Options, error) {
 	}
 	o := bench.Options{
 		Rohrpost: f.Rohrpost, Rohrload: self, Rounds: f.Rounds, Full: f.Full, Log: os.Stderr, Title: title, Command: commandLine(),
+		Data: f.Data, Volatile: f.Volatile,
 	}
 	if f.Only != "" {
 		if o.Only, err = regexp.Compile(f.Only); err != nil {
@@ -58,11 +61,7 @@ func (c *peersCommand) Run(ctx context.Context) error {
 		return err
 	}
 	r, err := bench.Peers(ctx, o)
-	if err := c.finish(r, "bench-peers", err); err != nil {
-		return err
-	}
-	bench.Ratios(os.Stdout, r)
-	return nil
+	return c.finish(r, "bench-peers", err)
 }
 
 // finish shows and keeps what was measured, even where that was cut short.
@@ -75,6 +74,9 @@ func (f *benchFlags) finish(r *report.Report, name string, err error) error {
 	}
 	if writeErr := bench.Write(r, f.Dir, name); err == nil {
 		err = writeErr
+	}
+	if err == nil {
+		err = loss(r)
 	}
 	return err
 }

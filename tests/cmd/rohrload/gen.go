@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rohrpost/rohrpost/tests/load/gen"
@@ -21,7 +23,7 @@ type genCommand struct {
 
 	Sessions   int           `short:"c" default:"10" help:"Sessions at once; with --rate the most at once."`
 	Rate       float64       `help:"Sessions started each second, however long those before take; times count from when each was to start."`
-	PerSession int           `default:"0" help:"Messages in each session; 0 keeps sessions."`
+	PerSession int           `default:"0" help:"Messages in each session; 0 keeps sessions, with --rate it is 1."`
 	Messages   int64         `short:"n" help:"Messages that count; 0 means until --duration."`
 	WarmUp     int64         `help:"Messages before those that count."`
 	WarmFor    time.Duration `help:"How long the warm-up lasts at least."`
@@ -31,7 +33,7 @@ type genCommand struct {
 	Think      time.Duration `help:"Wait in each session before each message but its first."`
 	SlowShare  float64       `help:"Share of sessions that write content slowly, 0 to 1."`
 	SlowRate   int           `default:"1000" help:"How slowly, in octets each second."`
-	Timeout    time.Duration `default:"1m" help:"Longest wait for a reply; for that to content ten times that."`
+	Timeout    time.Duration `default:"1m" help:"Longest wait for a reply; for that to content ten times that. Without --duration also how long a server is tried with which no session can be opened."`
 
 	Size       []int    `default:"4096" help:"Octets of messages; several are taken in turn."`
 	Mix        string   `type:"existingdir" help:"Folder of real mail to send in place of made-up messages."`
@@ -50,7 +52,28 @@ type genCommand struct {
 	Ledger string        `help:"File that gets a line of JSON for each message attempted."`
 	Sink   string        `placeholder:"ADDR" help:"Run a sink in this process, at host:port, and wait for what was accepted."`
 	Settle time.Duration `default:"1m" help:"With --sink: longest wait after the last message."`
+	watched
 	output
+}
+
+// watched are the processes that belong to the measurement. What others use of the CPU contaminates it.
+type watched struct {
+	Watch  []string `placeholder:"NAME=PID" help:"Processes of the server to watch, with those that they start; several of a name are one group."`
+	Beside []int    `placeholder:"PID" help:"Processes that belong to the measurement and are watched elsewhere, such as the other end on the same machine."`
+}
+
+// start starts the watch.
+func (w *watched) start(self string) (*machine.Watch, error) {
+	groups := map[string][]int{}
+	for _, text := range w.Watch {
+		name, digits, _ := strings.Cut(text, "=")
+		pid, err := strconv.Atoi(digits)
+		if err != nil || pid <= 0 || name == "" {
+			return nil, fmt.Errorf("--watch %s: give NAME=PID, such as server=4711", text)
+		}
+		groups[name] = append(groups[name], pid)
+	}
+	return machine.Start(groups, self, w.Beside...)
 }
 
 // output is where results go.
@@ -77,7 +100,7 @@ func (c *genCommand) Run(ctx context.Context) error {
 		}
 		defer s.Close() //nolint:errcheck // what it had to say is in its statistics
 	}
-	watch, err := machine.Start(nil, "generator")
+	watch, err := c.start("generator")
 	if err != nil {
 		return err
 	}
@@ -89,18 +112,24 @@ func (c *genCommand) Run(ctx context.Context) error {
 	run := report.Run{Number: c.output.Run, Gens: []*gen.Result{res}}
 	if s != nil {
 		settle, cancel := context.WithTimeout(ctx, c.Settle)
-		_ = s.Wait(settle, res.Recipients) // what is missing then is reported as such
+		run.Hidden, _ = report.Await(settle, s, res, 0) // what is missing then is reported as such
 		cancel()
 		stats := s.Stats()
 		run.Sinks = []*sink.Stats{&stats}
-		run.Whole = stats.Last.Sub(res.First).Seconds()
+		if stats.Distinct > 0 {
+			run.Whole = stats.Last.Sub(res.First).Seconds()
+		}
 	}
 	usage, err := watch.Stop()
 	if err != nil {
 		return err
 	}
 	run.Usage = &usage
-	return c.finish(run)
+	err = c.finish(run)
+	if err == nil && res.Accepted == 0 {
+		err = fmt.Errorf("nothing was accepted: %v", res.Errors)
+	}
+	return err
 }
 
 // config puts the flags together. done closes what was opened.
@@ -152,13 +181,8 @@ func (o *output) finish(run report.Run) error {
 			return err
 		}
 	}
-	if o.Out != "" {
-		if err := r.Write(o.Out); err != nil {
-			return err
-		}
+	if err := report.WriteFile(o.Out, r.JSON); err != nil {
+		return err
 	}
-	if missing, twice, broken := report.Lost(&run); missing+twice+broken > 0 {
-		return fmt.Errorf("%w: %d missing, %d doubled, %d broken", errFound, missing, twice, broken)
-	}
-	return nil
+	return loss(r)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/rohrpost/rohrpost/tests/load/gen"
 	"github.com/rohrpost/rohrpost/tests/load/ledger"
-	"github.com/rohrpost/rohrpost/tests/load/machine"
 	"github.com/rohrpost/rohrpost/tests/load/report"
 	"github.com/rohrpost/rohrpost/tests/load/sink"
 )
@@ -24,6 +24,7 @@ type sinkCommand struct {
 	Ledger      string        `help:"File that gets a line of JSON for each arrival."`
 	Keep        string        `type:"existingdir" help:"Folder for contents as they came."`
 	Duration    time.Duration `short:"d" help:"How long to run; 0 means until a signal."`
+	watched
 	output
 }
 
@@ -55,9 +56,9 @@ func (c *sinkCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watch, err := machine.Start(nil, "sink")
+	watch, err := c.start("sink")
 	if err != nil {
-		return err
+		return errors.Join(err, s.Close())
 	}
 	fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(fmt.Sprintf("listening: %s %s %s", s.SMTP(), s.LMTP(), s.HTTP())), " "))
 	if c.Duration > 0 {

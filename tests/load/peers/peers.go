@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rohrpost/rohrpost/spool/pgserver"
 	"github.com/rohrpost/rohrpost/tests/load/stack"
 )
 
@@ -29,6 +30,8 @@ type Server struct {
 	GC func() time.Duration
 	// Batch is the mean number of messages in a transaction so far; nil where there are none.
 	Batch func(ctx context.Context) (float64, error)
+	// Versions are those of programs that it consists of, by name.
+	Versions map[string]string
 	// Stop stops it and tells how long that took.
 	Stop func(ctx context.Context) (time.Duration, error)
 }
@@ -39,17 +42,18 @@ func Rohrpost(rohrpost, rohrload string, how stack.Options) Start {
 	return func(ctx context.Context, o Options) (*Server, error) {
 		how.Rohrpost, how.Rohrload, how.Dir, how.Next = rohrpost, rohrload, o.Dir, o.Next
 		how.Hold = o.Next == "" && !how.Discard
-		s, stopPostgres, err := startStack(ctx, o.Base, how)
+		s, pg, err := startStack(ctx, o.Base, how)
 		if err != nil {
 			return nil, err
 		}
-		server := &Server{SMTP: s.SMTP, Startup: s.Startup, Groups: s.Groups, GC: s.GC}
-		if !how.Discard {
-			server.Batch = s.Batch
+		server := &Server{SMTP: s.SMTP, Startup: s.Startup, Groups: s.Groups, GC: s.GC, Stop: s.Stop}
+		if pg == nil {
+			return server, nil
 		}
+		server.Batch, server.Versions = s.Batch, map[string]string{"PostgreSQL": pg.Version()}
 		server.Stop = func(ctx context.Context) (time.Duration, error) {
 			took, err := s.Stop(ctx)
-			if pgErr := stopPostgres(ctx); err == nil {
+			if pgErr := pg.Stop(ctx); err == nil {
 				err = pgErr
 			}
 			return took, err
@@ -58,11 +62,11 @@ func Rohrpost(rohrpost, rohrload string, how stack.Options) Start {
 	}
 }
 
-// startStack starts the pipeline on a database server of its own.
-func startStack(ctx context.Context, base string, how stack.Options) (*stack.Stack, func(context.Context) error, error) {
+// startStack starts the pipeline on a database server of its own; with a spool that discards there is none.
+func startStack(ctx context.Context, base string, how stack.Options) (*stack.Stack, *pgserver.Server, error) {
 	if how.Discard {
 		s, err := stack.Start(ctx, nil, how)
-		return s, func(context.Context) error { return nil }, err
+		return s, nil, err
 	}
 	pg, err := stack.Postgres(ctx, base)
 	if err != nil {
@@ -73,7 +77,7 @@ func startStack(ctx context.Context, base string, how stack.Options) (*stack.Sta
 		_ = pg.Stop(context.WithoutCancel(ctx)) // the first error says more
 		return nil, nil, err
 	}
-	return s, pg.Stop, nil
+	return s, pg, nil
 }
 
 // Child is a floor that is one process of rohrload, such as its sink, which listens at an address that it is told.

@@ -21,7 +21,7 @@ var ErrNoPostfix = errors.New("Postfix is not installed: apt-get install postfix
 
 // Postfix is an instance of Debian's Postfix with a configuration, queue and port of its own; the system's own instance is
 // neither read nor touched. It is durable as it comes (a message is synced to disk before its 250) and tuned: as many
-// processes as its work can use, no artificial delays, no lookups, no log.
+// processes as its work can use, no artificial delays, no lookups. It logs wherever a syslog daemon runs: no setting of it ends that.
 func Postfix(ctx context.Context, o Options) (*Server, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("postfix: only root can start it")
@@ -56,7 +56,7 @@ func Postfix(ctx context.Context, o Options) (*Server, error) {
 		return nil, errors.Join(err, stopErr)
 	}
 	return &Server{
-		SMTP: address, Startup: time.Since(begun), Stop: stop,
+		SMTP: address, Startup: time.Since(begun), Stop: stop, Versions: map[string]string{"Postfix": postfixVersion(ctx)},
 		Groups: func() map[string][]int {
 			text, err := os.ReadFile(filepath.Join(dir, "queue", "pid", "master.pid")) //nolint:gosec // a folder of our own
 			if err != nil {
@@ -173,8 +173,8 @@ func postfix(ctx context.Context, dir, command string) error {
 	return nil
 }
 
-// PostfixVersion is the version that is installed; empty where there is none.
-func PostfixVersion(ctx context.Context) string {
+// postfixVersion is the version that is installed; empty where that is not known.
+func postfixVersion(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "/usr/sbin/postconf", "-h", "-d", "mail_version").Output()
 	if err != nil {
 		return ""

@@ -49,9 +49,9 @@ func ArrivalRate(r *Run) float64 {
 }
 
 // SessionRate is the number of sessions each second that had all their messages. There is none where sessions are kept, nor
-// where most were cut short: those that ended by themselves are the short ones then.
+// where the measurement was too short for them: those that ended are the fast ones then, or all of one wave.
 func SessionRate(r *Run) float64 {
-	if !short(r) || cut(r) {
+	if !short(r) || brief(r) {
 		return none
 	}
 	var sum float64
@@ -107,7 +107,7 @@ func Mean(r *Run) float64 {
 		sum += of.Mean * float64(of.Count)
 		count += of.Count
 	}
-	if count == 0 || short(r) && cut(r) {
+	if count == 0 || short(r) && brief(r) {
 		return none
 	}
 	return sum / float64(count)
@@ -123,14 +123,15 @@ func short(r *Run) bool {
 	return false
 }
 
-// cut tells whether more sessions were cut short than had all their messages.
-func cut(r *Run) bool {
-	var completed, cut int64
+// brief tells whether the measurement was too short for whole sessions: where fewer ended than were held open at once, it did
+// not last as long as one takes; where they began at a rate, most were cut short.
+func brief(r *Run) bool {
 	for _, g := range r.Gens {
-		completed += g.Completed
-		cut += g.Cut
+		if g.Offered == 0 && g.Completed < int64(g.Concurrency) || g.Cut > g.Completed {
+			return true
+		}
 	}
-	return cut > completed
+	return false
 }
 
 // CPU is the CPU time of a group for each message accepted, in microseconds.

@@ -35,8 +35,8 @@ func TestRunsThatTookNothing(t *testing.T) {
 	}
 }
 
-// Sessions that were cut short tell nothing of how long one takes.
-func TestCutSessions(t *testing.T) {
+// A measurement that is shorter than a session tells nothing of sessions.
+func TestBriefMeasurement(t *testing.T) {
 	r := &Run{Number: 1, Gens: []*gen.Result{result(1000, 2*time.Second, 50, 10, 1000)}}
 	g := r.Gens[0]
 	g.Sessions, g.Completed, g.Cut = 150, 60, 50
@@ -46,11 +46,18 @@ func TestCutSessions(t *testing.T) {
 	g.Completed, g.Cut = 40, 50
 	for name, figure := range map[string]func(*Run) float64{"sessions/s": SessionRate, "N/X": Little, "mean": Mean} {
 		if v := figure(r); !math.IsNaN(v) {
-			t.Errorf("%s is %g though most were cut", name, v)
+			t.Errorf("%s is %g though fewer ended than were open", name, v)
 		}
 	}
-	if signs, _ := (&Case{Runs: []Run{*r}}).marks(); signs != "cut" {
+	if signs, _ := (&Case{Runs: []Run{*r}}).marks(); signs != "brief" {
 		t.Errorf("marked %q", signs)
+	}
+	g.Offered, g.Completed, g.Cut = 25, 40, 30
+	if v := SessionRate(r); v != 20 {
+		t.Errorf("at a rate: %g sessions/s", v)
+	}
+	if g.Cut = 41; !math.IsNaN(SessionRate(r)) {
+		t.Errorf("at a rate, most cut short: %g sessions/s", SessionRate(r))
 	}
 }
 

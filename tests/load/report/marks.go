@@ -48,8 +48,8 @@ func (r *Run) marks() (all []mark) {
 			note("fewer", "at most %d of %d sessions were open at once", g.Peak, g.Concurrency)
 		}
 	}
-	if short(r) && cut(r) {
-		note("cut", "most sessions were cut short by the end of the time: what they take is not known")
+	if short(r) && brief(r) {
+		note("brief", "fewer sessions ended than were open at once: how many there are in a second, and what one takes, is not known")
 	}
 	if missing, twice, broken := Lost(r); missing+twice+broken > 0 {
 		note("LOSS?", "%d accepted and not arrived, %d arrived again, %d not as sent", missing, twice, broken)

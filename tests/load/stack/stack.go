@@ -225,6 +225,13 @@ func (s *Stack) database(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	select {
+	case <-p.Exited():
+	case <-ctx.Done():
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+		defer cancel()
+		return errors.Join(fmt.Errorf("migrating: %w", ctx.Err()), p.Stop(stop))
+	}
 	if err := p.Err(); err != nil {
 		return fmt.Errorf("migrating: %w\n%s", err, p.Log())
 	}
