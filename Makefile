@@ -40,7 +40,7 @@ rohrload: ## build the load generator and sink into .bin/rohrload
 	go build -o $(BIN)/ ./tests/cmd/rohrload
 
 .PHONY: bench
-bench: rohrload build ## measure this pipeline, 25 minutes on an idle machine; BENCH=full takes hours, ONLY=regexp picks cases
+bench: rohrload build ## measure this pipeline, 30 minutes on an idle machine; BENCH=full takes hours, ONLY=regexp picks cases
 	$(BIN)/rohrload bench $(if $(filter full,$(BENCH)),--full --rounds 5) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench-peers
@@ -49,9 +49,9 @@ bench-peers: rohrload build ## measure this pipeline beside Postfix and the mach
 	$(BIN)/rohrload peers $(if $(filter full,$(BENCH)),--full --rounds 5) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: profile
-profile: ## where a message's CPU goes: profiles of each service into .profile/ and a table; on an idle machine
+profile: ## where a message's CPU goes: profiles of each service into .profile/ and a table; 1 minute on an idle machine
 	@mkdir -p .profile
-	PROFILE_DIR=$(CURDIR)/.profile go test -tags profile -count 1 -timeout 10m -run WhereCPUGoes ./tests/profile
+	PROFILE_DIR=$(CURDIR)/.profile go test -tags profile -count 1 -timeout 10m -v -run WhereCPUGoes ./tests/profile
 
 SEED ?= 0
 DURATION ?= 2m

@@ -48,12 +48,65 @@ func TestWhereCPUGoes(t *testing.T) {
 	if dir == "" {
 		t.Fatal("PROFILE_DIR is not set: run make profile")
 	}
-	t.Logf("takes about %s", warmUp+profiled+20*time.Second)
+	fmt.Fprintf(os.Stderr, "takes about %s, and 2 minutes at most where the machine is busy\n", warmUp+profiled+20*time.Second)
 	p, s := pipeline(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	loaded := load(ctx, t, p)
+	time.Sleep(warmUp)
+	before := s.Stats()
+	watch, err := machine.Start(groups(t, p), "generator and sink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All that is divided by each other is of the same time, while the load goes on; the other profiles come after.
+	profiles := cpuProfiles(t, p, dir)
+	after := s.Stats()
+	usage, err := watch.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch(t, p, dir, "heap", "allocs", "block", "mutex")
+	stop()
+	<-loaded
+	messages := after.Accepted - before.Accepted
+	if messages == 0 {
+		t.Fatal("nothing arrived at the sink while the profiles were taken")
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%d messages arrived in %.1f s: %.0f/s, with the sampling of blocks and mutexes on\n", messages, usage.Wall, float64(messages)/usage.Wall)
+	if len(usage.Contaminated) > 0 {
+		fmt.Fprintf(&out, "CONTAMINATED: %s\n", strings.Join(usage.Contaminated, "; "))
+	}
+	fmt.Fprintln(&out)
+	if err := profile.Write(&out, byService(profiles, usage.Groups), messages); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(out.String())
+	if err := os.WriteFile(filepath.Join(dir, "table.md"), out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// byService joins what the profiles saw with what the kernel counted.
+func byService(profiles map[string]*pprof.Profile, used map[string]machine.Group) []profile.Service {
+	var all []profile.Service
+	for _, name := range append(append([]string{}, stages...), "postgres", "generator and sink") {
+		s := profile.Service{Name: name, CPU: time.Duration(used[name].CPU * float64(time.Second))}
+		if p := profiles[name]; p != nil {
+			s.Steps = profile.Steps(p)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// load makes the load until ctx ends. The channel gets what came of it.
+func load(ctx context.Context, t *testing.T, p *rohrtest.Pipeline) <-chan *gen.Result {
 	loaded := make(chan *gen.Result, 1)
 	go func() {
-		result, err := gen.Run(t.Context(), gen.Config{
-			Target: p.SMTP(), Sessions: 50, PerSession: 10, Duration: warmUp + profiled + 2*time.Second,
+		result, err := gen.Run(ctx, gen.Config{
+			Target: p.SMTP(), Sessions: 50, PerSession: 10, Duration: time.Hour,
 			Mails: []*mail.Mail{mail.Sized(4 << 10)}, Domains: []string{"a.test", "b.test", "c.test", "d.test"},
 		})
 		if err != nil {
@@ -61,47 +114,7 @@ func TestWhereCPUGoes(t *testing.T) {
 		}
 		loaded <- result
 	}()
-	time.Sleep(warmUp)
-	before := s.Stats()
-	watch, err := machine.Start(groups(t, p), "generator and sink")
-	if err != nil {
-		t.Fatal(err)
-	}
-	profiles := fetch(t, p, dir)
-	after := s.Stats()
-	usage, err := watch.Stop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-loaded
-	messages := after.Accepted - before.Accepted
-	if messages == 0 {
-		t.Fatal("nothing arrived at the sink while the profiles were taken")
-	}
-	var steps []profile.Step
-	for _, stage := range stages {
-		steps = append(steps, profile.Steps(stage, profiles[stage])...)
-	}
-	steps = append(steps, profile.Step{
-		Service: "PostgreSQL", Name: "all", CPU: time.Duration(usage.Groups["postgres"].CPU * float64(time.Second)),
-	})
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "%d messages arrived in %.1f s: %.0f/s\n", messages, usage.Wall, float64(messages)/usage.Wall)
-	if len(usage.Contaminated) > 0 {
-		fmt.Fprintf(&out, "CONTAMINATED: %s\n", strings.Join(usage.Contaminated, "; "))
-	}
-	fmt.Fprintln(&out)
-	if err := profile.Write(&out, steps, messages); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintf(&out, "\nCPU of each process, µs per message:")
-	for _, name := range append(append([]string{}, stages...), "postgres", "generator and sink") {
-		fmt.Fprintf(&out, " %s %.0f,", name, usage.Groups[name].CPU*1e6/float64(messages))
-	}
-	fmt.Println(out.String())
-	if err := os.WriteFile(filepath.Join(dir, "table.md"), out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return loaded
 }
 
 func pipeline(t *testing.T) (*rohrtest.Pipeline, *sink.Sink) {
@@ -142,40 +155,44 @@ func groups(t *testing.T, p *rohrtest.Pipeline) map[string][]int {
 	return groups
 }
 
-// fetch takes the profiles of all services at the same time and keeps them.
-func fetch(t *testing.T, p *rohrtest.Pipeline, dir string) map[string]*pprof.Profile {
+// cpuProfiles takes the CPU profiles of all services at the same time.
+func cpuProfiles(t *testing.T, p *rohrtest.Pipeline, dir string) map[string]*pprof.Profile {
 	t.Helper()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
+	fetch(t, p, dir, "cpu")
 	profiles := map[string]*pprof.Profile{}
 	for _, stage := range stages {
+		data, err := os.ReadFile(filepath.Join(dir, stage+".cpu.pprof"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if profiles[stage], err = pprof.ParseData(data); err != nil {
+			t.Fatalf("%s: %v", stage, err)
+		}
+	}
+	return profiles
+}
+
+// fetch takes profiles of all services at the same time and keeps them.
+func fetch(t *testing.T, p *rohrtest.Pipeline, dir string, kinds ...string) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, stage := range stages {
 		wg.Go(func() {
-			base := "http://" + p.Profiles(stage) + "/debug/pprof/"
-			cpu := get(t, fmt.Sprintf("%sprofile?seconds=%d", base, int(profiled.Seconds())))
-			files := map[string][]byte{"cpu": cpu}
-			for _, kind := range []string{"heap", "allocs", "block", "mutex"} {
-				files[kind] = get(t, base+kind)
-			}
-			for kind, data := range files {
-				if err := os.WriteFile(filepath.Join(dir, stage+"."+kind+".pprof"), data, 0o600); err != nil {
+			for _, kind := range kinds {
+				url := "http://" + p.Profiles(stage) + "/debug/pprof/" + kind
+				if kind == "cpu" {
+					url = fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", p.Profiles(stage), int(profiled.Seconds()))
+				}
+				if err := os.WriteFile(filepath.Join(dir, stage+"."+kind+".pprof"), get(t, url), 0o600); err != nil {
 					t.Error(err)
 				}
 			}
-			parsed, err := pprof.ParseData(cpu)
-			if err != nil {
-				t.Errorf("%s: %v", stage, err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			profiles[stage] = parsed
 		})
 	}
 	wg.Wait()
 	if t.Failed() {
 		t.FailNow()
 	}
-	return profiles
 }
 
 func get(t *testing.T, url string) []byte {

@@ -15,13 +15,12 @@ import (
 
 // Step is the CPU that a step takes in a service.
 type Step struct {
-	Service string
-	Name    string
-	CPU     time.Duration
+	Name string
+	CPU  time.Duration
 }
 
 // Steps adds a CPU profile of a service up by step, the dearest first.
-func Steps(service string, p *profile.Profile) []Step {
+func Steps(p *profile.Profile) []Step {
 	value := len(p.SampleType) - 1 // samples, then nanoseconds
 	by := map[string]int64{}
 	for _, s := range p.Sample {
@@ -29,7 +28,7 @@ func Steps(service string, p *profile.Profile) []Step {
 	}
 	steps := make([]Step, 0, len(by))
 	for name, ns := range by {
-		steps = append(steps, Step{Service: service, Name: name, CPU: time.Duration(ns)})
+		steps = append(steps, Step{Name: name, CPU: time.Duration(ns)})
 	}
 	slices.SortFunc(steps, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(b.CPU, a.CPU), strings.Compare(a.Name, b.Name))
@@ -105,19 +104,22 @@ func functions(s *profile.Sample) []string {
 	return names
 }
 
+// Service is what a service used in all, as the kernel counts it, and the steps that its profile found in that.
+type Service struct {
+	Name  string
+	CPU   time.Duration
+	Steps []Step
+}
+
 // Write writes the steps that take at least a microsecond of each message, as a table for docs/performance.md. Those of a
-// service stand together.
-func Write(w io.Writer, steps []Step, messages int64) error {
+// service stand together, with what the profile did not see and the sum. A profile takes samples: what it sees may also be more
+// than was used, by a little.
+func Write(w io.Writer, services []Service, messages int64) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(tw, "| Service\t| Step\t| µs per message\t|") //nolint:errcheck // a tabwriter tells it at Flush
 	fmt.Fprintln(tw, "|---\t|---\t|---\t|")                    //nolint:errcheck // likewise
-	for rest := steps; len(rest) > 0; {
-		n := slices.IndexFunc(rest, func(s Step) bool { return s.Service != rest[0].Service })
-		if n < 0 {
-			n = len(rest)
-		}
-		service(tw, rest[:n], messages)
-		rest = rest[n:]
+	for i := range services {
+		services[i].write(tw, messages)
 	}
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
@@ -125,19 +127,24 @@ func Write(w io.Writer, steps []Step, messages int64) error {
 	return nil
 }
 
-// service writes the steps of one service.
-func service(w io.Writer, steps []Step, messages int64) {
-	var small time.Duration
-	for _, s := range steps {
-		if s.CPU/time.Duration(messages) < time.Microsecond {
-			small += s.CPU
+// write writes the rows of one service.
+func (s *Service) write(w io.Writer, messages int64) {
+	var small, seen time.Duration
+	for _, step := range s.Steps {
+		seen += step.CPU
+		if step.CPU/time.Duration(messages) < time.Microsecond {
+			small += step.CPU
 			continue
 		}
-		row(w, s.Service, s.Name, s.CPU, messages)
+		row(w, s.Name, step.Name, step.CPU, messages)
 	}
 	if small > 0 {
-		row(w, steps[0].Service, "the rest", small, messages)
+		row(w, s.Name, "the rest", small, messages)
 	}
+	if len(s.Steps) > 0 {
+		row(w, s.Name, "not in the profile", s.CPU-seen, messages)
+	}
+	row(w, s.Name, "**all**", s.CPU, messages)
 }
 
 func row(w io.Writer, service, name string, cpu time.Duration, messages int64) {

@@ -32,15 +32,19 @@ func TestSteps(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	if err := profile.Write(&out, profile.Steps("gateway", p), 1000); err != nil {
+	services := []profile.Service{{Name: "gateway", CPU: 9 * time.Second, Steps: profile.Steps(p)}, {Name: "PostgreSQL", CPU: 5 * time.Second}}
+	if err := profile.Write(&out, services, 1000); err != nil {
 		t.Fatal(err)
 	}
-	want := `| Service | Step               | µs per message |
-|---      |---                 |---             |
-| gateway | protobuf           | 4000.0         |
-| gateway | gateway            | 2000.0         |
-| gateway | garbage collection | 1000.0         |
-| gateway | the rest           | 0.0            |
+	want := `| Service    | Step               | µs per message |
+|---         |---                 |---             |
+| gateway    | protobuf           | 4000.0         |
+| gateway    | gateway            | 2000.0         |
+| gateway    | garbage collection | 1000.0         |
+| gateway    | the rest           | 0.0            |
+| gateway    | not in the profile | 2000.0         |
+| gateway    | **all**            | 9000.0         |
+| PostgreSQL | **all**            | 5000.0         |
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
