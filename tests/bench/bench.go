@@ -95,7 +95,7 @@ func run(ctx context.Context, o Options, entries []entry) (*report.Report, error
 	if bound == 0 {
 		bound = estimate*3/2 + time.Minute
 	}
-	_, _ = fmt.Fprintf(o.Log, "%d cases × %d rounds: about %s, at most %s\n", len(chosen), o.Rounds, estimate.Round(time.Minute), bound.Round(time.Minute))
+	_, _ = fmt.Fprintf(o.Log, "%d cases × %d rounds: about %s, at most %s\n", len(chosen), o.Rounds, estimate.Round(time.Second), bound.Round(time.Second))
 	timed, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for round := 1; round <= o.Rounds; round++ {
