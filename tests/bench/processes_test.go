@@ -25,7 +25,7 @@ func programs(t *testing.T) Options {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return Options{Rohrpost: bin + "/rohrpost", Rohrload: bin + "/rohrload", Rounds: 1, Log: os.Stderr, Volatile: true}
+	return Options{Rohrpost: bin + "/rohrpost", Rohrload: bin + "/rohrload", Rounds: 1, Log: os.Stderr, Volatile: true, bound: 4 * time.Minute}
 }
 
 // A floor of the database is measured with rows of the spool.
@@ -58,7 +58,7 @@ func TestMeasuresProcesses(t *testing.T) {
 	for _, c := range r.Cases {
 		run := &c.Runs[0]
 		missing, twice, broken := report.Lost(run)
-		if run.Failed != "" || !(report.Rate(run) > 0) || !(report.SessionRate(run) > 0) || report.Open(run) < 45 || missing+twice+broken > 0 || len(run.Gens[0].Errors) > 0 {
+		if run.Failed != "" || !(report.Rate(run) > 0) || !(report.Open(run) > 0) || missing+twice+broken > 0 || len(run.Gens[0].Errors) > 0 {
 			t.Errorf("%s %s: %s, %g/s, %d missing, %d twice, %d broken, %v", c.Group, c.Name, run.Failed, report.Rate(run), missing, twice, broken, run.Gens[0].Errors)
 		}
 		if c.Group == whole && (!(report.WholeRate(run) > 0) || run.Hidden == nil) {

@@ -146,7 +146,8 @@ func TestLossIsAnExitCode(t *testing.T) {
 	}
 	for name, records := range map[string][]any{
 		"sent": {
-			ledger.Entry{ID: "1", Outcome: ledger.Accepted, Recipients: []string{"a@x"}}, ledger.Entry{ID: "2", Outcome: ledger.Accepted, Recipients: []string{"a@x"}},
+			ledger.Entry{ID: "1", Outcome: ledger.Accepted, Recipients: []string{"a@x"}},
+			ledger.Entry{ID: "2", Outcome: ledger.Accepted, Recipients: []string{"a@x"}},
 			ledger.Entry{ID: "3", Outcome: ledger.Unknown, Recipients: []string{"a@x"}},
 		},
 		"arrivals": {ledger.Arrival{ID: "1", Recipient: "a@x", Reply: 250}, ledger.Arrival{ID: "3", Recipient: "a@x", Reply: 250}},
@@ -209,8 +210,14 @@ func TestGeneratorWithSink(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for _, args := range [][]string{
-		{"gen", "127.0.0.1:1", "-n", "1", "--timeout", "10ms", "-q"}, {"gen", "127.0.0.1:1", "-n", "1", "--watch", "server"}, {"sink", "--watch", "=7"},
-		{"gen", "192.0.2.1:25", "-n", "1"}, {"gen", "127.0.0.1:1"}, {"sink", "--script", "/nonexistent"}, {"report", "/nonexistent"}, {"gen", "127.0.0.1:1", "-n", "1", "--mix", "/nonexistent"},
+		{"gen", "127.0.0.1:1", "-n", "1", "--timeout", "10ms", "-q"},
+		{"gen", "127.0.0.1:1", "-n", "1", "--watch", "server"},
+		{"sink", "--watch", "=7"},
+		{"gen", "192.0.2.1:25", "-n", "1"},
+		{"gen", "127.0.0.1:1"},
+		{"sink", "--script", "/nonexistent"},
+		{"report", "/nonexistent"},
+		{"gen", "127.0.0.1:1", "-n", "1", "--mix", "/nonexistent"},
 	} {
 		if err := run(t.Context(), args...); err == nil {
 			t.Errorf("%v is no error", args)

@@ -18,12 +18,15 @@ func TestCompare(t *testing.T) {
 		{ID: "7", Outcome: Accepted, Recipients: []string{"a@x"}},
 	}
 	arrivals := []Arrival{
-		{ID: "1", Recipient: "a@x", Reply: 250}, {ID: "1", Recipient: "a@x", Reply: 250}, // twice: the sink counts that
+		{ID: "1", Recipient: "a@x", Reply: 250},
+		{ID: "1", Recipient: "a@x", Reply: 250}, // twice: the sink counts that
 		{ID: "3", Recipient: "a@x", Reply: 250},
-		{ID: "5", Recipient: "a@x", Reply: 0}, {ID: "5", Recipient: "c@x", Reply: 250},
+		{ID: "5", Recipient: "a@x", Reply: 0},
+		{ID: "5", Recipient: "c@x", Reply: 250},
 		{ID: "6", Recipient: "a@x", Reply: 451}, // the sink did not take it
 		{ID: "7", Recipient: "a@x", Reply: 250, Report: true},
-		{ID: "8", Recipient: "a@x", Reply: 250}, {Recipient: "a@x", Reply: 250},
+		{ID: "8", Recipient: "a@x", Reply: 250},
+		{Recipient: "a@x", Reply: 250},
 	}
 	want := Difference{Missing: []string{"1 b@x", "2 a@x", "6 a@x", "7 a@x"}, Hidden: []string{"3 a@x", "5 c@x"}, Strange: []string{"8 a@x"}}
 	if diff := cmp.Diff(want, Compare(sent, arrivals)); diff != "" {
