@@ -20,6 +20,15 @@ func TestCutSessionsDoNotCount(t *testing.T) {
 	}
 }
 
+// Nor is one that breaks with its last message.
+func TestBrokenSessionsDoNotCount(t *testing.T) {
+	s := startSink(t, sink.Config{}, sink.Rule{At: sink.Dot, Every: 2, Then: sink.Reset})
+	res := run1(t, Config{Target: s.SMTP(), PerSession: 2, Messages: 4})
+	if res.Unknown != 2 || res.Completed != 0 || res.Cut != 2 {
+		t.Errorf("%+v", res)
+	}
+}
+
 // Those that began in the warm-up and end after it count, and those that end in it don't.
 func TestCompletedSessions(t *testing.T) {
 	s := startSink(t, sink.Config{})

@@ -97,9 +97,6 @@ func (c *session) piece(begun bool, rule *Rule, have int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if begun && n == 1 && piece[0] == '.' {
-			most++ // it is none of the content
-		}
 		if begun && n < 3 && string(piece) == ".\r"[:n] {
 			continue // only the third octet tells the end mark
 		}
