@@ -54,8 +54,7 @@ func (p *port) admit(work context.Context, s *socket, nc net.Conn) *wire.Conn {
 	}
 	c.ctx, c.cancel = context.WithCancel(work)
 	if contains(p.proxies, c.addr.Addr()) {
-		c.proxied = proxyproto.NewConn(&whole{Conn: nc}, proxyproto.WithPolicy(proxyproto.REQUIRE),
-			proxyproto.SetReadHeaderTimeout(c.set.cfg.Timeouts.Proxy), proxyproto.WithBufferSize(proxyBuffer))
+		c.proxied = behindBalancer(nc, c.set.cfg.Timeouts.Proxy)
 		nc = c.proxied
 	}
 	c.wire = wire.New(nc, p.wire, c)
@@ -63,9 +62,6 @@ func (p *port) admit(work context.Context, s *socket, nc net.Conn) *wire.Conn {
 	s.sessions++
 	return c.wire
 }
-
-// proxyBuffer has room for a PROXY header without exotic extensions, which is read in pieces.
-const proxyBuffer = 256
 
 // addrOf is an address without zone, and IPv4 as such.
 func addrOf(a net.Addr) netip.AddrPort {
@@ -83,12 +79,11 @@ func contains(networks []netip.Prefix, addr netip.Addr) bool {
 // Begin implements wire.Owner.
 func (c *client) Begin() string {
 	if c.proxied != nil {
-		if c.proxied.ProxyHeader() == nil { // waits for it; case D15
-			c.g.log.WarnContext(c.ctx, "a load balancer sent no PROXY header that can be read", "address", c.addr.String())
-			return "421 4.3.5 No PROXY header" // go-proxyproto lets nothing be written now: the connection just closes
+		var ok bool
+		if c.addr, ok = clientOf(c.proxied); !ok {
+			c.g.log.WarnContext(c.ctx, "a load balancer sent no PROXY header that can be read", "address", c.wire.RemoteAddr().String())
+			return "421 4.3.5 No PROXY header" // go-proxyproto lets nothing be written without one: the connection just closes
 		}
-		// LOCAL and UNKNOWN headers, as of health checks, leave the balancer's own address.
-		c.addr = addrOf(c.proxied.RemoteAddr())
 	}
 	c.log = c.g.log.With("session", c.id, "client", c.addr.Addr().String())
 	//nolint:spancheck // Closed ends it

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/pires/go-proxyproto"
 )
 
 // Case D15: a header of version 1 may come octet by octet. A pipe's write returns once it has been read.
@@ -39,8 +37,7 @@ func TestProxyHeaderInPieces(t *testing.T) {
 					}
 				}
 			}()
-			conn := proxyproto.NewConn(&whole{Conn: near}, proxyproto.WithPolicy(proxyproto.REQUIRE),
-				proxyproto.SetReadHeaderTimeout(time.Minute), proxyproto.WithBufferSize(proxyBuffer))
+			conn := behindBalancer(near, time.Minute)
 			if got := conn.ProxyHeader() != nil; got != c.want {
 				t.Errorf("a header is found: %t", got)
 			}
