@@ -3,6 +3,7 @@ package judge
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -29,8 +30,8 @@ type reader struct {
 }
 
 // query calls each for every row.
-func (r *reader) query(ctx context.Context, sql string, each func(pgx.Rows) error, args ...any) error {
-	rows, err := r.conn.Query(ctx, sql, args...)
+func (r *reader) query(ctx context.Context, sql string, each func(pgx.Rows) error) error {
+	rows, err := r.conn.Query(ctx, sql)
 	if err != nil {
 		return err
 	}
@@ -43,33 +44,53 @@ func (r *reader) query(ctx context.Context, sql string, each func(pgx.Rows) erro
 	return rows.Err()
 }
 
-// readMessages reads the messages, how much of their content is missing since no chunk begins where the one before ends, and
-// which mail
-// each of them is.
+// readMessages reads the messages and puts the content of each together from its chunks. Those may overlap; where one begins
+// behind the end of all before it, what is between is missing, whatever comes after.
 func (r *reader) readMessages(ctx context.Context) error {
 	return r.query(ctx, `
-		SELECT m.id::text, m.owner, m.sender, m.recipients, m.accepted_at,
+		SELECT m.id::text, m.owner, m.sender, m.recipients, m.accepted_at, coalesce(m.content, c.content, ''::bytea),
 		       CASE WHEN m.content IS NOT NULL THEN m.size - octet_length(m.content)
-		            ELSE m.size - coalesce(c.covered, 0) END,
-		       coalesce(substring(encode(substring(coalesce(m.content, (SELECT data FROM content_chunk
-		           WHERE message_id = m.id AND owner = m.owner AND at_offset = 0)) FROM 1 FOR 20000), 'escape') FROM $1), '')
+		            ELSE greatest(m.size - coalesce(c.until, 0), 0) + coalesce(c.holes, 0) END
 		FROM message m LEFT JOIN LATERAL (
-			SELECT max(p.until) FILTER (WHERE p.at_offset <= p.before) AS covered FROM (
-				SELECT at_offset, at_offset + octet_length(data) AS until,
+			SELECT max(p.until) AS until, sum(greatest(p.at_offset - p.before, 0))::bigint AS holes,
+			       string_agg(substr(p.data, greatest(p.before - p.at_offset, 0)::int + 1), ''::bytea ORDER BY p.at_offset) AS content
+			FROM (
+				SELECT data, at_offset, at_offset + octet_length(data) AS until,
 				       coalesce(max(at_offset + octet_length(data)) OVER (ORDER BY at_offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
 				FROM content_chunk WHERE message_id = m.id AND owner = m.owner
 			) p
 		) c ON m.content IS NULL
 		ORDER BY m.id`, func(rows pgx.Rows) error {
 		m := &Message{}
-		if err := rows.Scan(&m.ID, &m.Owner, &m.Sender, &m.Recipients, &m.Accepted, &m.Missing, &m.Load); err != nil {
+		var content []byte
+		if err := rows.Scan(&m.ID, &m.Owner, &m.Sender, &m.Recipients, &m.Accepted, &content, &m.Missing); err != nil {
 			return err
 		}
+		m.recognise(content)
 		r.messages[m.ID] = m
 		r.list = append(r.list, m)
 		return nil
-	}, mail.HeaderID+": ([^[:space:]]+)")
+	})
 }
+
+// recognise reads from the content which mail a message is, and whether it is as it was sent.
+func (m *Message) recognise(content []byte) {
+	if m.isDSN() {
+		m.LoadID = mail.FindID(content)
+		for _, match := range finalRecipient.FindAllSubmatch(content, -1) {
+			m.Reported = append(m.Reported, string(match[1]))
+		}
+		return
+	}
+	id, err := mail.Check(content)
+	m.LoadID = id
+	if err != nil {
+		m.Fault = err.Error()
+	}
+}
+
+// finalRecipient names a recipient in a notification. (RFC 3464, section 2.3.2.)
+var finalRecipient = regexp.MustCompile(`(?mi)^Final-Recipient: *rfc822; *(\S+)`)
 
 // of finds the message of a row; a row without a message is a message of its own, without recipients.
 func (r *reader) of(id string) *Message {
@@ -91,16 +112,18 @@ func journalOf(at []time.Time, names, stages, details []string) []Event {
 	return events
 }
 
+// readAttempts reads in the order of transactions: an heir's come after all of the dead owner's, whatever their clocks said.
 func (r *reader) readAttempts(ctx context.Context) error {
 	return r.query(ctx, `
 		SELECT message_id::text, kind, destination, number, coalesce(encode(token, 'hex'), ''), recipients,
-		       journal_at, journal_event, journal_stage, journal_detail
-		FROM attempt ORDER BY id`, func(rows pgx.Rows) error {
+		       ended_recipients, ended_states, journal_at, journal_event, journal_stage, journal_detail
+		FROM attempt ORDER BY tx, id`, func(rows pgx.Rows) error {
 		var id string
 		var row Row
 		var at []time.Time
 		var names, stages, details []string
-		err := rows.Scan(&id, &row.Kind, &row.Destination, &row.Number, &row.Token, &row.Recipients, &at, &names, &stages, &details)
+		err := rows.Scan(&id, &row.Kind, &row.Destination, &row.Number, &row.Token, &row.Recipients,
+			&row.Ended, &row.States, &at, &names, &stages, &details)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/rohrpost/rohrpost/spool/pgserver/pgservertest"
 	"github.com/rohrpost/rohrpost/spool/postgres"
+	"github.com/rohrpost/rohrpost/tests/load/mail"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgservertest.Main(m)) }
@@ -58,16 +60,19 @@ func insertChunk(t *testing.T, conn *pgx.Conn, id string, owner, offset int, dat
 
 func TestRead(t *testing.T) {
 	conn := database(t)
-	text, returned := "Hello", "To: <ann@a.example>\r\n\r\nX-Rohrload-Id: load-7\r\nX: \xc3\xa4"
+	text := string(mail.Sized(700).Make(nil, "load-1", "ann@a.example", "bob@b.example").Bytes())
+	returned := "To: <ann@a.example>\r\n\r\nFinal-Recipient: rfc822; bob@b.example\r\n" +
+		"Final-Recipient: rfc822; eve@b.example\r\n\r\nX-Rohrload-Id: load-7\r\nX: \xc3\xa4"
 	insertMessage(t, conn, small, "ann@a.example", &text, len(text))
-	insertMessage(t, conn, large, "ann@a.example", nil, 12)
+	insertMessage(t, conn, large, "ann@a.example", nil, 20)
 	insertChunk(t, conn, large, 3, 0, "12345678")
 	insertChunk(t, conn, large, 3, 6, "789")  // cut once more after a broken stream
-	insertChunk(t, conn, large, 3, 10, "11")  // what stands at 9 is missing
+	insertChunk(t, conn, large, 3, 10, "11")  // what stands at 9 is missing, though two more follow
+	insertChunk(t, conn, large, 3, 12, "222") // and the rest from 15 on
 	insertChunk(t, conn, large, 4, 9, "1234") // another spool's, which does not count
 	insertMessage(t, conn, report, "", &returned, len(returned))
-	do(t, conn, `INSERT INTO attempt VALUES ('01900000-0000-7000-9000-000000000001', $1, 'permit', 'b.example', 1, '\x0102', '{0}', '{}', '{}',
-		'{}', now(), NULL, NULL, '{now,now}', '{accepted,permitted}', '{spool,deliver}', '{"",""}')`, small)
+	do(t, conn, `INSERT INTO attempt VALUES ('01900000-0000-7000-9000-000000000001', $1, 'permit', 'b.example', 1, '\x0102', '{0}', '{0}', '{delivered}',
+		'{""}', now(), NULL, NULL, '{now,now}', '{accepted,permitted}', '{spool,deliver}', '{"",""}')`, small)
 	do(t, conn, `INSERT INTO outcome VALUES ($1, '{delivered}', '{""}', now(), NULL, NULL, '{now}', '{delivered}', '{deliver}', '{250}')`, small)
 	do(t, conn, `INSERT INTO deferred VALUES ($1, '!all', NULL, 'all', '{}', 0, now(), 'infinity', '')`, large)
 
@@ -79,17 +84,57 @@ func TestRead(t *testing.T) {
 		t.Fatalf("%d messages: %v", len(messages), messages)
 	}
 	one, two, three := messages[0], messages[1], messages[2]
-	if one.Missing != 0 || len(one.Rows) != 1 || one.Rows[0].Token != "0102" || one.Count("permitted") != 1 || len(one.Outcomes) != 1 || one.Load != "" {
+	if one.Missing != 0 || len(one.Rows) != 1 || one.Rows[0].Token != "0102" || len(one.Rows[0].Ended) != 1 || one.Rows[0].States[0] != "delivered" ||
+		one.Count("permitted") != 1 || len(one.Outcomes) != 1 ||
+		one.LoadID != "load-1" || one.Fault != "" {
 		t.Errorf("small: %+v", one)
 	}
-	if two.Missing != 3 || len(two.Waits) != 1 {
+	if two.Missing != 6 || two.Fault == "" || len(two.Waits) != 1 {
 		t.Errorf("large lacks %d octets and waits for %v", two.Missing, two.Waits)
 	}
-	if three.Load != "load-7" || three.Missing != 0 {
-		t.Errorf("the notification is about %q and lacks %d octets", three.Load, three.Missing)
+	if three.LoadID != "load-7" || three.Missing != 0 || !slices.Equal(three.Reported, []string{"bob@b.example", "eve@b.example"}) {
+		t.Errorf("the notification is about %q and %v and lacks %d octets", three.LoadID, three.Reported, three.Missing)
 	}
 	if n, err := Unended(t.Context(), conn); err != nil || n != 2 {
 		t.Errorf("%d have not ended: %v", n, err)
+	}
+}
+
+// Chunks that overlap are put together to what was sent; what was changed in one of them is told.
+func TestContentOfChunks(t *testing.T) {
+	conn := database(t)
+	text := string(mail.Sized(700).Make(nil, "load-1", "ann@a.example", "bob@b.example").Bytes())
+	changed := text[:600] + "?" + text[601:]
+	for id, content := range map[string]string{small: text, large: changed} {
+		insertMessage(t, conn, id, "ann@a.example", nil, len(content))
+		insertChunk(t, conn, id, 3, 0, content[:300])
+		insertChunk(t, conn, id, 3, 100, content[100:250]) // all of it is there already
+		insertChunk(t, conn, id, 3, 200, content[200:500])
+		insertChunk(t, conn, id, 3, 500, content[500:])
+	}
+	messages, err := Read(t.Context(), conn)
+	if err != nil || len(messages) != 2 {
+		t.Fatalf("%d messages: %v", len(messages), err)
+	}
+	if m := messages[0]; m.Missing != 0 || m.LoadID != "load-1" || m.Fault != "" {
+		t.Errorf("whole: %+v", m)
+	}
+	if m := messages[1]; m.Missing != 0 || m.LoadID != "load-1" || m.Fault == "" {
+		t.Errorf("changed: %+v", m)
+	}
+}
+
+// Rows are in the order of their transactions, whatever the clocks said by which their ids were made.
+func TestOrderOfRows(t *testing.T) {
+	conn := database(t)
+	insertMessage(t, conn, large, "ann@a.example", nil, 4)
+	for i, id := range []string{"01900000-0000-7000-9000-000000000009", "01900000-0000-7000-9000-000000000001"} {
+		do(t, conn, `INSERT INTO attempt VALUES ($1, $2, 'note', 'b.example', $3, NULL, '{}', '{}', '{}', '{}', now(), NULL, NULL, '{}', '{}', '{}', '{}')`,
+			id, large, i)
+	}
+	messages, err := Read(t.Context(), conn)
+	if err != nil || len(messages) != 1 || len(messages[0].Rows) != 2 || messages[0].Rows[1].Number != 1 {
+		t.Errorf("%+v %v", messages, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // endings are the events that end recipients.
@@ -28,13 +29,46 @@ func (j *hearing) journal(m *Message) {
 	if last := events[len(events)-1].Name; !slices.Contains(endings, last) {
 		j.add(Journal, m.ID, "its journal ends with %s", last)
 	}
+	for i := 1; i < len(events); i++ {
+		if back := events[i-1].At.Sub(events[i].At); back > skew {
+			j.add(Journal, m.ID, "its journal goes back in time by %s, from %s to %s", back, events[i-1].Name, events[i].Name)
+		}
+	}
+	j.ends(m)
 	j.permits(m)
 }
 
+// skew is by how much the clocks of two spools may differ. They go by PostgreSQL's, which a spool that is stopped while it
+// asks for the time takes to be late by as long.
+const skew = 30 * time.Second
+
+// ends judges whether each recipient ended once, and the journal says how.
+func (j *hearing) ends(m *Message) {
+	states := m.Outcomes[0].States
+	ended := map[int32]bool{}
+	for _, row := range m.Rows {
+		for i, r := range row.Ended {
+			switch {
+			case ended[r]:
+				j.add(Unfinished, m.ID, "its recipient %d ended more than once, at last as %s", r, row.States[i])
+			case int(r) >= len(states) || states[r] != row.States[i]:
+				j.add(Journal, m.ID, "its recipient %d ended as %s, but its outcome is %v", r, row.States[i], states)
+			}
+			ended[r] = true
+		}
+	}
+	for _, state := range states {
+		if m.Count(state) == 0 {
+			j.add(Journal, m.ID, "a recipient ended as %s, of which its journal knows nothing", state)
+		}
+	}
+}
+
 // permits follows the permits of a message from row to row. A permit is closed by a result of the same token, or by one of a
-// later attempt at the same destination for all of its recipients.
+// later attempt at the same destination for all of its recipients. Nothing is delivered without one.
 func (j *hearing) permits(m *Message) {
 	var open []Row
+	permitted := map[int32]bool{}
 	for _, row := range m.Rows {
 		switch row.Kind {
 		case "permit":
@@ -44,10 +78,18 @@ func (j *hearing) permits(m *Message) {
 				}
 			}
 			open = append(open, row)
+			for _, r := range row.Recipients {
+				permitted[r] = true
+			}
 		case "result":
 			open = slices.DeleteFunc(open, func(o Row) bool {
 				return o.Token == row.Token || o.Destination == row.Destination && row.Number >= o.Number && covers(row.Recipients, o.Recipients)
 			})
+		}
+	}
+	for i, state := range m.Outcomes[0].States {
+		if state == "delivered" && !permitted[int32(i)] {
+			j.add(Journal, m.ID, "its recipient %d ended as delivered, but no attempt at it was permitted", i)
 		}
 	}
 }
@@ -83,11 +125,12 @@ func (m *Message) Count(event string) int {
 	return n
 }
 
-// unknown counts the attempts for a recipient whose outcome is recorded as unknown.
+// unknown counts the attempts for a recipient whose outcome is recorded as unknown. Where others of the same attempt were
+// unknown, but it ended, it was not.
 func (m *Message) unknown(recipient int32) int {
 	n := 0
 	for _, row := range m.Rows {
-		if slices.Contains(row.Recipients, recipient) && slices.ContainsFunc(row.Events, func(e Event) bool { return e.Name == "unknown" }) {
+		if slices.Contains(row.Recipients, recipient) && !slices.Contains(row.Ended, recipient) && slices.ContainsFunc(row.Events, func(e Event) bool { return e.Name == "unknown" }) {
 			n++
 		}
 	}
