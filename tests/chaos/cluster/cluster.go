@@ -7,10 +7,10 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +44,7 @@ type Cluster struct {
 	order    []string
 
 	mu     sync.Mutex
-	upkeep []string // what happened that no fault asked for
+	upkeep []Ending // what happened that no fault asked for
 }
 
 // Host is the address of the caller's side of the network, where generator and sink are.
@@ -96,27 +96,34 @@ func (c *Cluster) Services() []*Process {
 	return list
 }
 
-// Upkeep tells what happened that no fault asked for: processes that ended by themselves and were started again.
-func (c *Cluster) Upkeep() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]string(nil), c.upkeep...)
+// Ending is the end of a process that no fault asked for. It was started again.
+type Ending struct {
+	At   time.Time
+	Node string
+	How  string // its exit status, or why it could not be started again
 }
 
-func (c *Cluster) note(format string, args ...any) {
+// Upkeep lists the endings that no fault asked for.
+func (c *Cluster) Upkeep() []Ending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.upkeep = append(c.upkeep, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	return slices.Clone(c.upkeep)
 }
 
-// Do makes a fault and returns what undoes it. A fault that starts a process again waits until it has stopped.
+func (c *Cluster) note(node, how string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.upkeep = append(c.upkeep, Ending{At: time.Now(), Node: node, How: how})
+}
+
+// Do makes a fault and returns what undoes it; that of a fault which was made by half comes with the error. A fault that starts a process again waits until it has stopped.
 func (c *Cluster) Do(ctx context.Context, f schedule.Fault) (undo func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	switch f.Kind {
 	case schedule.Isolate:
 		return c.net.isolate(ctx, f.Node)
-	case schedule.Cut:
-		return c.net.cut(ctx, f.Node, f.Peer)
+	case schedule.Partition:
+		return c.net.partition(ctx, f.Node, f.Peer)
 	case schedule.Slow:
 		return c.net.slow(ctx, f.Node)
 	case schedule.Break:
@@ -126,7 +133,7 @@ func (c *Cluster) Do(ctx context.Context, f schedule.Fault) (undo func(context.C
 		return d.free, d.fill()
 	case schedule.Terminate:
 		return nothing, c.postgres.terminate(ctx)
-	case schedule.Kill, schedule.Stop, schedule.Restart, schedule.Immediate:
+	case schedule.Kill, schedule.Pause, schedule.Restart, schedule.Immediate:
 		if f.Node == schedule.Postgres {
 			return c.postgres.proc.fault(f.Kind)
 		}
@@ -141,16 +148,6 @@ func (c *Cluster) Connect(ctx context.Context) (*pgx.Conn, error) { return c.pos
 
 // WaitDatabase waits until PostgreSQL takes connections.
 func (c *Cluster) WaitDatabase(ctx context.Context) error { return c.postgres.wait(ctx) }
-
-// Stop ends the services in order, the edge first, and tells which of them did not stop by themselves.
-func (c *Cluster) Stop() error {
-	var errs []error
-	list := c.Services()
-	for i := range list {
-		errs = append(errs, list[len(list)-1-i].Stop())
-	}
-	return errors.Join(errs...)
-}
 
 // Close ends PostgreSQL and gives back the disks. The network ends with the process.
 func (c *Cluster) Close() {
@@ -185,7 +182,7 @@ func (c *Cluster) startServices(ctx context.Context, opts Options) error {
 			Name: name, Word: word, node: n, args: []string{opts.Binary, word, "--config", config}, env: own,
 			log: filepath.Join(c.dir, "logs", name+".log"), note: c.note,
 		}
-		if err := c.services[name].start(); err != nil {
+		if err := c.services[name].Start(); err != nil {
 			return err
 		}
 	}

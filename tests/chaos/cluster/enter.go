@@ -21,10 +21,10 @@ const inside = "ROHRCHAOS_INSIDE"
 func Inside() bool { return os.Getenv(inside) != "" }
 
 // Enter runs this program again with arguments in namespaces of its own for the network, mounts and processes, and returns
-// its exit code. All that it starts ends with it. Who is not root becomes so in a user namespace, where the kernel allows
+// its exit code. All that it starts ends with it, and it by force when ctx ends. Who is not root becomes so in a user namespace, where the kernel allows
 // that.
-func Enter(args []string) (int, error) {
-	cmd := exec.CommandContext(context.Background(), "/proc/self/exe", args...) //nolint:gosec // this program
+func Enter(ctx context.Context, args []string) (int, error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...) //nolint:gosec // this program
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -47,6 +47,9 @@ func Enter(args []string) (int, error) {
 		}
 	}()
 	err := cmd.Wait()
+	if ctx.Err() != nil {
+		return 1, fmt.Errorf("it was ended by force: %w", context.Cause(ctx))
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), nil

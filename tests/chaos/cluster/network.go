@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,22 +114,29 @@ func (n *network) isolate(ctx context.Context, name string) (func(context.Contex
 // nowhere is a link-layer address that nobody has.
 const nowhere = "02:00:00:00:00:01"
 
-// cut lets both nodes send what is for the other to nobody.
-func (n *network) cut(ctx context.Context, a, b string) (func(context.Context) error, error) {
+// partition lets both nodes send what is for the other to nobody.
+func (n *network) partition(ctx context.Context, a, b string) (func(context.Context) error, error) {
 	ends := [][2]*node{{n.nodes[a], n.nodes[b]}, {n.nodes[b], n.nodes[a]}}
+	var undo undoing
 	for _, e := range ends {
 		if err := e[0].ip(ctx, "neigh replace "+e[1].address+" lladdr "+nowhere+" dev %s nud permanent"); err != nil {
-			return nil, err
+			return undo.all, err
 		}
+		undo = append(undo, func(ctx context.Context) error { return e[0].ip(ctx, "neigh del "+e[1].address+" dev %s") })
 	}
-	return func(ctx context.Context) error {
-		for _, e := range ends {
-			if err := e[0].ip(ctx, "neigh del "+e[1].address+" dev %s"); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, nil
+	return undo.all, nil
+}
+
+// undoing is what undoes the steps of a fault.
+type undoing []func(context.Context) error
+
+// all undoes every step, whatever becomes of the others.
+func (u undoing) all(ctx context.Context) error {
+	var errs []error
+	for _, undo := range u {
+		errs = append(errs, undo(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // slow makes the node's link late and lossy, or, where the kernel can't do that, narrow.
@@ -137,15 +145,13 @@ func (n *network) slow(ctx context.Context, name string) (func(context.Context) 
 		if tc(ctx, "-n "+name+" qdisc add dev eth0 root "+discipline) != nil {
 			continue
 		}
-		if err := tc(ctx, "qdisc add dev "+n.nodes[name].port+" root "+discipline); err != nil {
-			return nil, err
+		undo := undoing{func(ctx context.Context) error { return tc(ctx, "-n "+name+" qdisc del dev eth0 root") }}
+		port := n.nodes[name].port
+		err := tc(ctx, "qdisc add dev "+port+" root "+discipline)
+		if err == nil {
+			undo = append(undo, func(ctx context.Context) error { return tc(ctx, "qdisc del dev "+port+" root") })
 		}
-		return func(ctx context.Context) error {
-			if err := tc(ctx, "-n "+name+" qdisc del dev eth0 root"); err != nil {
-				return err
-			}
-			return tc(ctx, "qdisc del dev "+n.nodes[name].port+" root")
-		}, nil
+		return undo.all, err
 	}
 	return nil, fmt.Errorf("the kernel has neither the queueing discipline netem nor tbf")
 }

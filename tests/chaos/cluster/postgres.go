@@ -69,7 +69,12 @@ func (c *Cluster) startPostgres(ctx context.Context) (*postgres, error) {
 	if err := p.proc.launch(); err != nil {
 		return nil, err
 	}
-	<-p.proc.exited
+	select {
+	case <-p.proc.exited:
+	case <-ctx.Done():
+		p.proc.kill()
+		return nil, fmt.Errorf("initdb does not end: %w", context.Cause(ctx))
+	}
 	if !p.proc.cmd.ProcessState.Success() {
 		text, _ := p.proc.Log()
 		return nil, fmt.Errorf("initdb failed: %s", text)
@@ -82,7 +87,7 @@ func (c *Cluster) startPostgres(ctx context.Context) (*postgres, error) {
 		// A client whose machine is gone is noticed soon.
 		"-c", "tcp_keepalives_idle=5", "-c", "tcp_keepalives_interval=2", "-c", "tcp_keepalives_count=3", "-c", "tcp_user_timeout=15000",
 	}
-	if err := p.proc.start(); err != nil {
+	if err := p.proc.Start(); err != nil {
 		return nil, err
 	}
 	if err := p.wait(ctx); err != nil {

@@ -29,7 +29,7 @@ type Process struct {
 	env  []string
 	user *syscall.SysProcAttr // whom it runs as; nil for the caller
 	log  string
-	note func(string, ...any)
+	note func(node, how string)
 
 	mu     sync.Mutex
 	wanted bool
@@ -40,11 +40,18 @@ type Process struct {
 // restartDelay is how long a process that ended by itself waits.
 const restartDelay = 300 * time.Millisecond
 
-// start starts the process and keeps it running.
-func (p *Process) start() error {
+// Start starts the process, where it does not run, and keeps it running.
+func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = true
+	if p.cmd != nil {
+		select {
+		case <-p.exited:
+		default:
+			return nil // a second one would fight with it for its port
+		}
+	}
 	return p.launch()
 }
 
@@ -72,9 +79,11 @@ func (p *Process) await(cmd *exec.Cmd, exited chan struct{}) {
 	err := cmd.Wait()
 	close(exited)
 	for p.misses(cmd) {
+		how := "exit status 0"
 		if err != nil {
-			p.note("%s ended by itself: %v", p.Name, err)
+			how = err.Error()
 		}
+		p.note(p.Name, how)
 		time.Sleep(restartDelay)
 		if err = p.replace(cmd); err == nil {
 			return
@@ -111,7 +120,7 @@ func (p *Process) current(unwanted bool) (*exec.Cmd, chan struct{}) {
 
 // fault does to the process what a kind of fault says, and returns what undoes it.
 func (p *Process) fault(kind schedule.Kind) (undo func(context.Context) error, err error) {
-	start := func(context.Context) error { return p.start() }
+	start := func(context.Context) error { return p.Start() }
 	switch kind {
 	case schedule.Kill:
 		p.kill()
@@ -121,7 +130,7 @@ func (p *Process) fault(kind schedule.Kind) (undo func(context.Context) error, e
 		return start, nil
 	case schedule.Restart:
 		return start, p.Stop()
-	case schedule.Stop:
+	case schedule.Pause:
 		pids := p.tree()
 		sendAll(pids, syscall.SIGSTOP)
 		return func(context.Context) error { sendAll(pids, syscall.SIGCONT); return nil }, nil
@@ -162,6 +171,31 @@ func (p *Process) Stop() error {
 	return nil
 }
 
+// Files counts what the process has open, by kind: socket, pipe, anon_inode, file.
+func (p *Process) Files() (map[string]int, error) {
+	cmd, _ := p.current(false)
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", cmd.Process.Pid))
+	if err != nil {
+		return nil, err
+	}
+	kinds := map[string]int{}
+	for _, link := range links {
+		target, err := os.Readlink(link)
+		if err != nil {
+			continue // it was closed meanwhile
+		}
+		kind, _, special := strings.Cut(target, ":")
+		if !special {
+			kind = "file"
+		}
+		kinds[kind]++
+	}
+	if len(kinds) == 0 {
+		return nil, fmt.Errorf("%s has nothing open: it does not run", p.Name)
+	}
+	return kinds, nil
+}
+
 // Dump makes the process tell its goroutines and end (SIGQUIT), and returns what it said. It is not started again.
 func (p *Process) Dump() (string, error) {
 	before, err := os.Stat(p.log)
@@ -177,9 +211,6 @@ func (p *Process) Dump() (string, error) {
 	}
 	return string(text[before.Size():]), nil
 }
-
-// Start starts the process where it was stopped.
-func (p *Process) Start() error { return p.start() }
 
 // Log is all that the process has written, since its first start.
 func (p *Process) Log() (string, error) {

@@ -16,12 +16,12 @@ type Kind string
 // The kinds of faults. All but Break and Terminate last for a while and are undone then.
 const (
 	Kill      Kind = "kill"      // SIGKILL, and a new start
-	Stop      Kind = "stop"      // SIGSTOP, and SIGCONT
+	Pause     Kind = "pause"     // SIGSTOP, and SIGCONT
 	Restart   Kind = "restart"   // SIGTERM as in an upgrade; of Postgres a fast shutdown
 	Immediate Kind = "immediate" // SIGQUIT to Postgres: it ends without a checkpoint
 	Terminate Kind = "terminate" // pg_terminate_backend for every client of Postgres
 	Isolate   Kind = "isolate"   // the node's link is down: packets vanish
-	Cut       Kind = "cut"       // node and peer don't reach each other; both reach all others
+	Partition Kind = "partition" // node and peer don't reach each other; both reach all others
 	Slow      Kind = "slow"      // the node's link is slow or late
 	Break     Kind = "break"     // every connection of the node is reset
 	Fill      Kind = "fill"      // a disk is full
@@ -33,7 +33,7 @@ type Fault struct {
 	For  time.Duration `json:"for,omitempty"`  // how long it lasts
 	Kind Kind          `json:"kind"`           //
 	Node string        `json:"node"`           // the node, or the disk that is filled
-	Peer string        `json:"peer,omitempty"` // the other end of a cut
+	Peer string        `json:"peer,omitempty"` // the other end of a partition
 }
 
 // String is the fault as one line of a report.
@@ -164,15 +164,15 @@ func (m *maker) isBusy(name string, at time.Duration) bool {
 func (m *maker) cards() []Fault {
 	var deck []Fault
 	for _, node := range m.plan.Nodes {
-		for _, kind := range []Kind{Kill, Stop, Restart, Isolate, Break, Slow} {
+		for _, kind := range []Kind{Kill, Pause, Restart, Isolate, Break, Slow} {
 			deck = append(deck, Fault{Kind: kind, Node: node})
 		}
 	}
-	for _, kind := range []Kind{Kill, Stop, Restart, Immediate, Terminate, Isolate, Break, Slow} {
+	for _, kind := range []Kind{Kill, Pause, Restart, Immediate, Terminate, Isolate, Break, Slow} {
 		deck = append(deck, Fault{Kind: kind, Node: Postgres})
 	}
 	for _, link := range m.plan.Links {
-		deck = append(deck, Fault{Kind: Cut, Node: link[0], Peer: link[1]})
+		deck = append(deck, Fault{Kind: Partition, Node: link[0], Peer: link[1]})
 	}
 	for _, disk := range m.plan.Disks {
 		deck = append(deck, Fault{Kind: Fill, Node: disk})

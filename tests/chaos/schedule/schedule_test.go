@@ -75,8 +75,8 @@ func TestCoverage(t *testing.T) {
 }
 
 func TestString(t *testing.T) {
-	f := Fault{At: 12500 * time.Millisecond, For: 3 * time.Second, Kind: Cut, Node: "spool-1", Peer: Postgres}
-	if got, want := f.String(), "  12.5s  cut spool-1 from postgres for 3.0s"; got != want {
+	f := Fault{At: 12500 * time.Millisecond, For: 3 * time.Second, Kind: Partition, Node: "spool-1", Peer: Postgres}
+	if got, want := f.String(), "  12.5s  partition spool-1 from postgres for 3.0s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
