@@ -56,11 +56,11 @@ profile: ## where a message's CPU goes: profiles of each service into .profile/ 
 SEED ?= 0
 DURATION ?= 2m
 .PHONY: chaos
-chaos: ## mail while everything breaks, judged afterwards: 3 minutes; SEED=n repeats, DURATION=30m goes on longer
+chaos: ## mail while everything breaks, judged afterwards: 3 minutes; SEED=n and DURATION repeat a run, DURATION=30m goes on longer
 	go run ./tests/cmd/rohrchaos --seed $(SEED) --duration $(DURATION)
 
 .PHONY: chaos-plant
-chaos-plant: ## plant three faults, one after the other, and see that chaos finds each: 8 minutes
+chaos-plant: ## plant three faults, one after the other, and see that chaos finds each: 6 minutes, more where a seed is not enough
 	go run ./tests/cmd/rohrchaos --seed $(SEED) --duration 75s --plant ack,token,adopt
 
 .PHONY: bench-parser

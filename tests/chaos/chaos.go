@@ -6,7 +6,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -31,14 +30,21 @@ type Options struct {
 	Seed     uint64        // of schedule and mail
 	Duration time.Duration // how long traffic and faults go on; the judging comes after it
 	Sessions int           // of clients
+	Repeat   string        // the command that makes this run again, for the report
 	Out      io.Writer     // where progress is told
 }
 
 // Limits of what comes after the faults.
 const (
-	drainPatience = 40 * time.Second // in which not one more mail ends, though there are some
-	tracePatience = 20 * time.Second // until the last spans have come
+	upPatience    = 90 * time.Second // until mail is taken
+	drainPatience = 60 * time.Second // in which not one more mail ends, though there are some
+	tracePatience = 30 * time.Second // until the last spans have come
+	mailPatience  = 2 * time.Minute  // for judging the mail, also where all that comes before took too long
 )
+
+// Overtime is how much longer than its faults a run may take: start, judging and all; after that it is broken off and what
+// is known is told.
+const Overtime = 6 * time.Minute
 
 // diskPerMinute is what an idle machine writes in a minute, and more, in MiB.
 const diskPerMinute = 400
@@ -74,14 +80,23 @@ type run struct {
 	spans   *rohrtest.Receiver
 	traffic *traffic
 	report  *Report
-	sent    string // the clients' ledger
-	arrived string // the sink's ledger
-	stuck   int    // messages that were given up by drain
+	turns   turns
+	calm    time.Time                 // from when on nothing is broken any more
+	files   map[string]map[string]int // what each service had open before the faults, by kind
+	sent    string                    // the clients' ledger
+	arrived string                    // the sink's ledger
+	stuck   int                       // messages that were given up by drain
 }
 
-// Run makes one run. The error is about the run itself; what it found is in the report.
+// Run makes one run. The report, of which there always is one, tells what was found; the error why the run broke off before
+// that could be judged.
 func Run(ctx context.Context, opts Options) (*Report, error) {
-	r := &run{opts: opts, begun: time.Now(), report: &Report{Seed: opts.Seed, Faults: schedule.Make(opts.Seed, opts.Duration, plan())}}
+	ctx, cancel := context.WithTimeoutCause(ctx, opts.Duration+Overtime-mailPatience,
+		fmt.Errorf("the run is not over %s after its start", opts.Duration+Overtime-mailPatience))
+	defer cancel()
+	r := &run{opts: opts, begun: time.Now(), report: &Report{
+		Seed: opts.Seed, Duration: opts.Duration, Repeat: opts.Repeat, Faults: schedule.Make(opts.Seed, opts.Duration, plan()),
+	}}
 	stop, err := r.start(ctx)
 	defer stop()
 	if err != nil {
@@ -91,7 +106,8 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	if ctx.Err() != nil {
 		return r.report, context.Cause(ctx)
 	}
-	return r.report, r.judge(ctx)
+	r.judge(ctx)
+	return r.report, nil
 }
 
 // say tells how far the run is.
@@ -150,7 +166,11 @@ func (r *run) start(ctx context.Context) (stop func(), err error) {
 	}
 	stops = append(stops, func() { _ = book.Close() }) // as above
 	r.traffic = &traffic{run: fmt.Sprintf("chaos%d", r.opts.Seed), gateways: gateways, book: book}
-	return stop, r.waitUp(ctx)
+	if err := r.waitUp(ctx); err != nil {
+		return stop, err
+	}
+	r.files, err = r.openFiles()
+	return stop, err
 }
 
 func (r *run) startSink(ctx context.Context, address string) error {
@@ -168,13 +188,13 @@ func (r *run) startSink(ctx context.Context, address string) error {
 }
 
 // misbehaviour is what the next hop does now and then. Half a second here and there keeps deliveries under way when
-// something breaks.
+// something breaks; what is put off often is tried again while the result before may still be on its way.
 var misbehaviour = []sink.Rule{
 	{At: sink.Rcpt, Recipient: refusedBox, Reply: "550 5.1.1 No such mailbox"},
 	{At: sink.Connect, Every: 90, Reply: "421 4.3.2 Busy", Then: sink.Close},
-	{At: sink.Rcpt, Every: 60, Reply: "450 4.2.1 Try again"},
+	{At: sink.Rcpt, Every: 20, Reply: "450 4.2.1 Try again"},
 	{At: sink.Content, Every: 110, Octets: 500, Then: sink.Reset},
-	{At: sink.Dot, Every: 70, Reply: "452 4.3.1 No space"},
+	{At: sink.Dot, Every: 15, Reply: "452 4.3.1 No space"},
 	{At: sink.Dot, Every: 130, Then: sink.Reset},
 	{At: sink.Dot, Every: 210, Then: sink.Silence},
 	{At: sink.Dot, Every: 170, Reply: "250 2.0.0 Taken", Then: sink.Reset},
@@ -184,7 +204,7 @@ var misbehaviour = []sink.Rule{
 
 // waitUp waits until the pipeline takes mail.
 func (r *run) waitUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the pipeline takes no mail within a minute of its start"))
+	ctx, cancel := context.WithTimeoutCause(ctx, upPatience, fmt.Errorf("the pipeline takes no mail within %s of its start", upPatience))
 	defer cancel()
 	return r.traffic.some(ctx, 5)
 }

@@ -3,11 +3,14 @@
 package chaos
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rohrpost/rohrpost/services/rohrtest"
+	"github.com/rohrpost/rohrpost/tests/chaos/cluster"
 	"github.com/rohrpost/rohrpost/tests/chaos/judge"
 	"github.com/rohrpost/rohrpost/tests/chaos/schedule"
 	"github.com/rohrpost/rohrpost/tests/load/ledger"
@@ -67,18 +70,21 @@ func TestIncompleteTrace(t *testing.T) {
 // A report of a failure has all that is needed to find its cause.
 func TestReport(t *testing.T) {
 	r := &Report{
-		Seed: 42, Faults: []schedule.Fault{{At: time.Second, Kind: schedule.Kill, Node: "spool-1", For: time.Second}},
+		Seed: 42, Duration: time.Minute, Repeat: "make chaos SEED=42 DURATION=1m0s", Faults: []schedule.Fault{{At: time.Second, Kind: schedule.Kill, Node: "spool-1", For: time.Second}},
 		Findings: []judge.Finding{{Rule: judge.Lost, Message: "m1", Text: "gone"}},
 		Messages: map[string]*judge.Message{"m1": {ID: "m1", Sender: "ann@a.example", Rows: []judge.Row{{Kind: "note", Events: []judge.Event{{Name: "accepted"}}}}}},
 	}
 	r.Findings = append(r.Findings, judge.Finding{Rule: judge.Lost, Message: "m2"})
 	r.Logs = map[string][]string{"m1": {"spool-1: a line of its log"}}
-	r.happened(r.Faults[0], "1.0s to 2.0s")
+	r.happened(attempt{Fault: r.Faults[0], From: time.Second, InForce: 1100 * time.Millisecond, Until: 2 * time.Second})
+	r.happened(attempt{Fault: schedule.Fault{Kind: schedule.Terminate, Node: schedule.Postgres}, Err: errors.New("it is starting up")})
+	r.judgeUpkeep([]cluster.Ending{{Node: "filter-2", How: "signal: killed"}})
 	r.count(&judge.Evidence{Entries: []ledger.Entry{{ID: "l", Outcome: ledger.Accepted}}})
 	var b strings.Builder
 	r.Write(&b)
 	for _, want := range []string{
-		"make chaos SEED=42", "kill spool-1 for 1.0s", "1.0s to 2.0s", "lost: message m1: gone", "accepted 1", "ann@a.example",
+		"to repeat: make chaos SEED=42 DURATION=1m0s", "1 of 1 faults made", "could not be made:    0.0s  terminate postgres",
+		"it is starting up", "filter-2 ended by itself", "kill spool-1 for 1.0s", "1.0s to 2.0s", "lost: message m1: gone", "accepted 1", "ann@a.example",
 		"a line of its log", "message m2 is not in the database",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -94,7 +100,12 @@ func TestReport(t *testing.T) {
 		t.Errorf("a report does not tell what was put aside: %s", b.String())
 	}
 	b.Reset()
-	(&Report{}).Write(&b)
+	(&Report{Faults: r.Faults}).Write(&b)
+	if text := b.String(); !strings.Contains(text, "NOTHING WAS JUDGED") || strings.Contains(text, "kept") || !strings.Contains(text, "kill spool-1") {
+		t.Errorf("a report of a run that broke off: %s", text)
+	}
+	b.Reset()
+	(&Report{Judged: true}).Write(&b)
 	if !strings.Contains(b.String(), "every promise was kept") {
 		t.Errorf("a report without findings: %s", b.String())
 	}
@@ -110,5 +121,133 @@ func TestPlan(t *testing.T) {
 		if !known[link[0]] || !known[link[1]] || link[0] == link[1] {
 			t.Errorf("there is no link %v", link)
 		}
+	}
+}
+
+// violent is a report of a run with as much chaos as there must be.
+func violent() *Report {
+	r := &Report{Duration: time.Minute, Start: time.Unix(1_700_000_000, 0), UnderFaults: 3 * 60, Counts: map[string]int{"journal adopted": 1}}
+	for i := range 10 {
+		f := schedule.Fault{At: time.Duration(i) * time.Second, Kind: schedule.Kill, Node: "spool-1"}
+		if i >= 5 {
+			f.Kind, f.Node = schedule.Break, "gateway-1"
+		}
+		r.Faults = append(r.Faults, f)
+		r.happened(attempt{Fault: f})
+	}
+	return r
+}
+
+// A run without chaos does not pass.
+func TestTame(t *testing.T) {
+	refuse := errors.New("it can't be done")
+	for name, c := range map[string]struct {
+		change func(*Report)
+		want   string
+	}{
+		"as it must be":           {func(*Report) {}, ""},
+		"two faults not made":     {func(r *Report) { r.actual[0].Err, r.actual[9].Err = refuse, refuse }, ""},
+		"three faults not made":   {func(r *Report) { r.actual = r.actual[3:] }, "only 7 of 10"},
+		"a kind that is not made": {func(r *Report) { r.actual = append(r.actual[:5:5], r.actual[:5]...) }, "of the kind break"},
+		"no mail":                 {func(r *Report) { r.UnderFaults = 179 }, "only 179 mails"},
+		"no adoption":             {func(r *Report) { r.Counts = nil }, "took over"},
+		"no adoption, and no cause for one": {func(r *Report) {
+			r.Counts = nil
+			for i := range r.actual {
+				r.actual[i].Node = "parser-1"
+			}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := violent()
+			c.change(r)
+			r.judgeChaos()
+			switch {
+			case c.want == "" && !r.OK():
+				t.Errorf("found %v", r.Findings)
+			case c.want != "" && (len(r.Findings) != 1 || r.Findings[0].Rule != judge.Tame || !strings.Contains(r.Findings[0].Text, c.want)):
+				t.Errorf("found %v, want %q", r.Findings, c.want)
+			}
+		})
+	}
+}
+
+// A process that ends by itself is a fault, PostgreSQL where its disk was full aside.
+func TestUpkeep(t *testing.T) {
+	r := violent()
+	full := schedule.Fault{At: 10 * time.Second, For: time.Second, Kind: schedule.Fill, Node: cluster.DiskWAL}
+	r.happened(attempt{Fault: full, From: 10 * time.Second, Until: 11 * time.Second})
+	for name, c := range map[string]struct {
+		node  string
+		after time.Duration
+		found bool
+	}{
+		"a service":                     {"spool-1", 10500 * time.Millisecond, true},
+		"postgres with a full disk":     {schedule.Postgres, 10500 * time.Millisecond, false},
+		"postgres soon after that":      {schedule.Postgres, 20 * time.Second, false},
+		"postgres without a full disk":  {schedule.Postgres, 9 * time.Second, true},
+		"postgres a long time after it": {schedule.Postgres, time.Minute, true},
+	} {
+		r.Findings = nil
+		r.judgeUpkeep([]cluster.Ending{{At: r.Start.Add(c.after), Node: c.node, How: "exit status 1"}})
+		if r.OK() == c.found {
+			t.Errorf("%s: found %v", name, r.Findings)
+		}
+	}
+}
+
+func TestLeaks(t *testing.T) {
+	const own, rpc = "github.com/rohrpost/rohrpost/spool.(*Spool).Run", "google.golang.org/grpc.(*Server).Serve"
+	used := map[string]int{own: 9, rpc: 25}
+	if leaks := leakedGoroutines(used, map[string]int{own: 1, rpc: 1}); len(leaks) != 0 {
+		t.Errorf("found %v", leaks)
+	}
+	if leaks := leakedGoroutines(used, map[string]int{rpc: 1}); len(leaks) != 1 || !strings.Contains(leaks[0], "9 goroutines created by "+own) {
+		t.Errorf("found %v, want those of the spool", leaks)
+	}
+	if leaks := leakedGoroutines(used, map[string]int{own: 1}); len(leaks) != 1 || !strings.Contains(leaks[0], rpc) {
+		t.Errorf("found %v, want those of gRPC", leaks)
+	}
+	before := map[string]map[string]int{"spool-1": {"socket": 10}, "filter-1": {"socket": 10}}
+	now := map[string]map[string]int{"spool-1": {"socket": 10 + moreFiles}, "filter-1": {"socket": 11 + moreFiles, "file": 2}}
+	if leaks := leaked(before, now); len(leaks) != 1 || !strings.Contains(leaks[0], "filter-1 has 35 files open of the kind socket") {
+		t.Errorf("found %v, want the sockets of filter-1", leaks)
+	}
+}
+
+// Two faults of one node, or of one link, or of PostgreSQL and its disk, come one after the other; others don't wait.
+func TestTurns(t *testing.T) {
+	var turns turns
+	giveBack := turns.take(schedule.Fault{Node: "spool-1", Peer: schedule.Postgres})
+	turns.take(schedule.Fault{Node: "spool-2", Peer: "gateway-1"})()
+	taken := make(chan string, 2)
+	for _, name := range []string{"spool-1", cluster.DiskWAL} {
+		go func() {
+			defer turns.take(schedule.Fault{Node: name})()
+			taken <- name
+		}()
+	}
+	select {
+	case name := <-taken:
+		t.Errorf("%s has two faults at a time", name)
+	case <-time.After(50 * time.Millisecond):
+	}
+	giveBack()
+	got := []string{<-taken, <-taken}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{cluster.DiskWAL, "spool-1"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// What is told late, or twice, is counted once.
+func TestTally(t *testing.T) {
+	var counted tally
+	total := int64(0)
+	for _, n := range []int64{3, 7, 5, 7, 9, 8} {
+		total += counted.raise(n)
+	}
+	if total != 9 {
+		t.Errorf("counted %d, want 9", total)
 	}
 }

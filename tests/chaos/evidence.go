@@ -16,27 +16,46 @@ import (
 	"github.com/rohrpost/rohrpost/tests/load/mail"
 )
 
-// judge waits until all mail has ended and looks at everything that must be true then.
-func (r *run) judge(ctx context.Context) error {
+// judge waits until all mail has ended and looks at everything that must be true then. What can't be looked at is a finding:
+// a pipeline, or a database, that does not come back is the gravest fault of all.
+func (r *run) judge(ctx context.Context) {
 	r.say("all is healed: %d mails accepted; waiting until the last of them has ended", r.traffic.accepted.Load())
+	if err := r.judgeRemains(ctx); err != nil {
+		r.report.broken("all was healed, but %v", err)
+	}
+	r.report.judgeUpkeep(r.cluster.Upkeep())
+	for _, p := range r.cluster.Services() {
+		r.judgeLog(p)
+	}
+	r.say("judging what became of each mail")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mailPatience)
+	defer cancel()
+	if err := r.judgeMail(ctx); err != nil {
+		r.report.broken("the mail can't be judged: %v", err)
+	}
+	r.report.Judged = true
+	r.report.judgeChaos()
+}
+
+// judgeRemains looks at what must work again, and at what may be left over.
+func (r *run) judgeRemains(ctx context.Context) error {
 	if err := r.drain(ctx); err != nil {
-		return err
+		return fmt.Errorf("the queue can't be watched: %w", err)
 	}
 	r.say("looking at traces, connections and goroutines")
 	if err := r.judgeTraces(ctx); err != nil {
-		return err
+		return fmt.Errorf("traces can't be judged: %w", err)
 	}
 	if err := r.judgeConnections(ctx); err != nil {
-		return err
+		return fmt.Errorf("connections can't be judged: %w", err)
 	}
-	if err := r.judgeOrphans(ctx); err != nil {
-		return err
+	if err := r.judgeFiles(ctx); err != nil {
+		return fmt.Errorf("open files can't be judged: %w", err)
 	}
 	if err := r.judgeProcesses(ctx); err != nil {
-		return err
+		return fmt.Errorf("processes can't be judged: %w", err)
 	}
-	r.say("judging what became of each mail")
-	return r.judgeMail(ctx)
+	return nil
 }
 
 // judgeMail looks at every mail.
@@ -46,7 +65,7 @@ func (r *run) judgeMail(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	e := &judge.Evidence{}
+	e := &judge.Evidence{Calm: r.calm}
 	if e.Entries, err = ledger.Read[ledger.Entry](r.sent); err != nil {
 		return err
 	}
@@ -62,8 +81,9 @@ func (r *run) judgeMail(ctx context.Context) error {
 	}
 	e.Arrivals = append(e.Arrivals, boxed...)
 	r.report.count(e)
-	r.report.Upkeep = r.cluster.Upkeep()
-	r.report.Findings = append(r.report.Findings, judge.Judge(e)...)
+	for _, f := range judge.Judge(e) {
+		r.report.find(f)
+	}
 	r.report.Messages = map[string]*judge.Message{}
 	for _, m := range e.Messages {
 		r.report.Messages[m.ID] = m

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rohrpost/rohrpost/tests/chaos/cluster"
 	"github.com/rohrpost/rohrpost/tests/chaos/judge"
 	"github.com/rohrpost/rohrpost/tests/chaos/schedule"
 	"github.com/rohrpost/rohrpost/tests/load/ledger"
@@ -19,30 +20,54 @@ import (
 // Report is what a run found.
 type Report struct {
 	Seed     uint64
-	Start    time.Time // of the traffic
+	Duration time.Duration // of traffic and faults
+	Repeat   string        // the command that makes the same run again
+	Start    time.Time     // of the traffic
+	End      time.Time     // when the last fault had been undone
 	Faults   []schedule.Fault
-	Upkeep   []string // ends of processes that no fault asked for
+	Upkeep   []cluster.Ending // ends of processes that no fault asked for
 	Counts   map[string]int
 	Findings []judge.Finding
 	Messages map[string]*judge.Message // by id
 	Logs     map[string][]string       // what the services logged about the messages that findings name, by id
+	Judged   bool                      // every mail was judged: else the run broke off
+	// UnderFaults is how many mails were accepted from Start to End.
+	UnderFaults int64
 
 	mu     sync.Mutex
-	actual []string // what became of each fault
+	actual []attempt
+}
+
+// attempt is what became of a fault. Times count from the start of the traffic.
+type attempt struct {
+	schedule.Fault
+	From, InForce, Until time.Duration
+	Err                  error // why it could not be made
+}
+
+func (a attempt) String() string {
+	if a.Err != nil {
+		return fmt.Sprintf("%s: %.1fs: %v", a.Fault, a.From.Seconds(), a.Err)
+	}
+	return fmt.Sprintf("%s: %.1fs to %.1fs, in force from %.1fs", a.Fault, a.From.Seconds(), a.Until.Seconds(), a.InForce.Seconds())
 }
 
 // happened notes how a fault went.
-func (r *Report) happened(f schedule.Fault, format string, args ...any) {
+func (r *Report) happened(a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.actual = append(r.actual, f.String()+": "+fmt.Sprintf(format, args...))
+	r.actual = append(r.actual, a)
 }
 
 // broken adds a finding about no message.
 func (r *Report) broken(format string, args ...any) {
+	r.find(judge.Finding{Rule: judge.Machine, Text: fmt.Sprintf(format, args...)})
+}
+
+func (r *Report) find(f judge.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Findings = append(r.Findings, judge.Finding{Rule: judge.Machine, Text: fmt.Sprintf(format, args...)})
+	r.Findings = append(r.Findings, f)
 }
 
 // OK tells whether nothing was found.
@@ -67,24 +92,47 @@ func (r *Report) guilty() []string {
 // listed is how many findings a report lists.
 const listed = 50
 
-// Write writes the report for people. What was found comes last.
+// Write writes the report for people, of a run that broke off too. What was found comes last.
 func (r *Report) Write(w io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var b strings.Builder
-	if !r.OK() {
+	if !r.OK() || !r.Judged {
 		r.writeFailure(&b)
 	}
 	r.writeAside(&b)
+	made, missed := r.made()
+	for _, a := range missed {
+		fmt.Fprintf(&b, "\ncould not be made: %s", a)
+	}
 	var counts []string
 	for _, name := range slices.Sorted(maps.Keys(r.Counts)) {
 		counts = append(counts, fmt.Sprintf("%s %d", name, r.Counts[name]))
 	}
-	fmt.Fprintf(&b, "\nseed %d, %d faults: %s\n", r.Seed, len(r.Faults), strings.Join(counts, ", "))
-	if r.OK() {
+	fmt.Fprintf(&b, "\nseed %d, %s: %d of %d faults made, %d mails accepted meanwhile; %s\n", r.Seed, r.Duration, made, len(r.Faults),
+		r.UnderFaults, strings.Join(counts, ", "))
+	switch {
+	case !r.OK():
+		fmt.Fprintf(&b, "%d FAULTS FOUND\n", len(r.Findings))
+	case r.Judged:
 		b.WriteString("every promise was kept\n")
-	} else {
-		fmt.Fprintf(&b, "%d FAULTS FOUND; to repeat: make chaos SEED=%d\n", len(r.Findings), r.Seed)
+	default:
+		b.WriteString("the run broke off: NOTHING WAS JUDGED\n")
 	}
+	fmt.Fprintf(&b, "to repeat: %s\n", r.Repeat)
 	_, _ = io.WriteString(w, b.String())
+}
+
+// made counts the faults that were made, and lists the others that were tried.
+func (r *Report) made() (n int, missed []attempt) {
+	for _, a := range r.actual {
+		if a.Err != nil {
+			missed = append(missed, a)
+			continue
+		}
+		n++
+	}
+	return n, missed
 }
 
 // writeAside shows what was quarantined: it is no fault, but somebody would have to look at it.
@@ -106,8 +154,8 @@ func (r *Report) writeFailure(b *strings.Builder) {
 	for _, line := range r.actual {
 		fmt.Fprintf(b, "  %s\n", line)
 	}
-	for _, line := range r.Upkeep {
-		fmt.Fprintf(b, "  %s\n", line)
+	for _, e := range r.Upkeep {
+		fmt.Fprintf(b, "  %s %s ended by itself: %s\n", e.At.UTC().Format("15:04:05.000"), e.Node, e.How)
 	}
 	b.WriteString("\nfound:\n")
 	for _, f := range r.Findings[:min(listed, len(r.Findings))] {

@@ -51,7 +51,8 @@ func (t *traffic) flow(ctx context.Context, length time.Duration, sessions int) 
 	for _, gateway := range t.gateways {
 		plain, pipelined, large := t.config(gateway), t.config(gateway), t.config(gateway)
 		plain.Sessions = max(1, sessions/len(t.gateways)-2)
-		pipelined.Pipelining, pipelined.Recipients = true, 3
+		// Three recipients of two domains: two of them share an attempt.
+		pipelined.Pipelining, pipelined.Recipients, pipelined.Domains = true, 3, []string{"one.example", "two.example"}
 		large.Chunk, large.Mails = 64<<10, []*mail.Mail{mail.Sized(200 << 10), mail.Sized(100 << 10), mail.Sized(700 << 10)}
 		large.Think = 300 * time.Millisecond
 		for _, config := range []gen.Config{plain, pipelined, large} {
@@ -70,17 +71,29 @@ func (t *traffic) flow(ctx context.Context, length time.Duration, sessions int) 
 
 // send makes a load and counts what was accepted, while it goes on too.
 func (t *traffic) send(ctx context.Context, config gen.Config) error {
-	var counted int64
-	config.Progress = func(p gen.Progress) {
-		t.accepted.Add(p.Accepted - counted)
-		counted = p.Accepted
-	}
+	var counted tally
+	config.Progress = func(p gen.Progress) { t.accepted.Add(counted.raise(p.Accepted)) }
 	result, err := gen.Run(ctx, config)
 	if err != nil {
 		return err
 	}
-	t.accepted.Add(result.Accepted - counted)
+	t.accepted.Add(counted.raise(result.Accepted))
 	return nil
+}
+
+// tally is a count that is told by several at once, each of them as far as it knows.
+type tally struct {
+	mu sync.Mutex
+	n  int64
+}
+
+// raise takes note of a count and returns by how much it is more than was known.
+func (t *tally) raise(to int64) (by int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	by = max(0, to-t.n)
+	t.n += by
+	return by
 }
 
 // some sends until n mails have been accepted at each gateway. It is an error if the context ends before.
