@@ -36,7 +36,7 @@ func TestDeliverKilledBehindItsPermit(t *testing.T) {
 			Match: []pattern.Pattern{pattern.MustParse("hop.example")}, Via: deliver.ViaSMTP, SMTP: deliver.SMTPRoute{Address: hop.address},
 		}}, cfg.Deliver.Routes...)
 	}))
-	id := p.Send("ann@a.example", []string{"bob@hop.example"}, mail("unknown", "Hello.\r\n"))
+	id := sendSoon(t, p, "bob@hop.example", mail("unknown", "Hello.\r\n"))
 	select {
 	case <-hop.silent:
 	case <-time.After(rohrtest.Patience):
@@ -99,12 +99,7 @@ func TestGatewayKilledBeforeThe250(t *testing.T) {
 		t.Errorf("it ended as %v: %v", m.GetSummary(), events(m.GetJournal()))
 	}
 	p.StartProcess("gateway")
-	var second string
-	for deadline := time.Now().Add(rohrtest.Patience); second == ""; time.Sleep(50 * time.Millisecond) {
-		if second, err = send(); err != nil && time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	second := sendSoon(t, p, "bob@b.example", content)
 	if journal := events(p.WaitEnded(second).GetJournal()); !slices.Contains(journal, "suspected_duplicate") {
 		t.Errorf("nobody knows that it is a duplicate: %v", journal)
 	}
@@ -112,6 +107,20 @@ func TestGatewayKilledBeforeThe250(t *testing.T) {
 		t.Errorf("it lies there %d times, want twice: of both the client could not know", n)
 	}
 	p.CheckAudit()
+}
+
+// sendSoon sends a mail as soon as the gateway has its spool.
+func sendSoon(t *testing.T, p *rohrtest.Pipeline, to string, content []byte) string {
+	t.Helper()
+	for deadline := time.Now().Add(rohrtest.Patience); ; time.Sleep(50 * time.Millisecond) {
+		id, err := p.TrySend("ann@a.example", []string{to}, content)
+		if err == nil {
+			return id
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // refused tells whether an SMTP server answered, and said no.
