@@ -126,6 +126,8 @@ func (s *Store) adopt(ctx context.Context, inc, dead spool.Incarnation) (int, er
 			return err
 		}
 		var batch pgx.Batch
+		// One plan for all incarnations takes each to own most messages, and reads all of them.
+		batch.Queue("SET LOCAL plan_cache_mode = force_custom_plan")
 		batch.Queue(adoptMessages, int64(dead), lowWater)
 		batch.Queue(freeWaits, int64(dead)).QueryRow(func(row pgx.Row) error { return row.Scan(&adopted) })
 		batch.Queue("UPDATE incarnation SET adopted_at = clock_timestamp() WHERE id = $1", int64(dead))

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,24 +77,30 @@ func (s *Store) pick(ctx context.Context, tx pgx.Tx, limits spool.ClaimLimits) (
 	return ids[:min(len(ids), limits.Messages)], nil
 }
 
+// look is how many due rows the first look takes in: several times what is claimed at a time.
+const look = 1024
+
+// firstDue is the first look. However many rows wait for later, it must not read them: what is due is asked with a time that
+// stands still in the statement, since no index is searched by clock_timestamp(), and the limit is written out, since for one that
+// it does not know the planner expects a tenth of all rows and sorts them. docs/performance.md has what that costs.
+var firstDue = fmt.Sprintf(`
+	WITH first AS (
+		SELECT message_id, destination, next_at FROM deferred
+		WHERE owner IS NULL AND next_at <= statement_timestamp() ORDER BY next_at LIMIT %d
+	), fair AS (
+		SELECT message_id, destination, next_at, row_number() OVER (PARTITION BY destination ORDER BY next_at) AS place
+		FROM first d WHERE %s
+	)
+	(SELECT message_id, 0 FROM fair WHERE place <= $3 OR destination = '!all'
+	 GROUP BY message_id ORDER BY min(next_at) LIMIT $4)
+	UNION ALL
+	SELECT NULL, count(*) FROM first`, look, wanted)
+
 // pickDue names messages that are due, those due longest first. Where one destination fills the first look, or those that
 // are left out do, a second one goes from destination to destination, so that they can't hide the others.
 func (s *Store) pickDue(ctx context.Context, tx pgx.Tx, limits spool.ClaimLimits) ([]spool.ID, error) {
-	look := 4 * limits.Messages
 	names, ends := without(limits)
-	rows, err := tx.Query(ctx, `
-		WITH first AS (
-			SELECT message_id, destination, next_at FROM deferred
-			WHERE owner IS NULL AND next_at <= clock_timestamp() ORDER BY next_at LIMIT $1
-		), fair AS (
-			SELECT message_id, destination, next_at, row_number() OVER (PARTITION BY destination ORDER BY next_at) AS place
-			FROM first d WHERE `+wanted+`
-		)
-		(SELECT message_id, 0 FROM fair WHERE place <= $2 OR destination = '!all'
-		 GROUP BY message_id ORDER BY min(next_at) LIMIT $3)
-		UNION ALL
-		SELECT NULL, count(*) FROM first`,
-		look, limits.PerDestination, limits.Messages, names, ends)
+	rows, err := tx.Query(ctx, firstDue, names, ends, limits.PerDestination, limits.Messages)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +123,7 @@ func (s *Store) pickElsewhere(ctx context.Context, tx pgx.Tx, limits spool.Claim
 	names, ends := without(limits)
 	rows, err := tx.Query(ctx, `
 		WITH RECURSIVE d AS (
-			(SELECT destination, 1 AS n FROM deferred WHERE owner IS NULL AND destination > $3 ORDER BY destination LIMIT 1)
+			(SELECT destination, 1 AS n FROM deferred WHERE owner IS NULL AND destination > $5 ORDER BY destination LIMIT 1)
 			UNION ALL
 			SELECT (SELECT n.destination FROM deferred n WHERE n.owner IS NULL AND n.destination > d.destination
 			        ORDER BY n.destination LIMIT 1), d.n + 1
@@ -124,16 +131,16 @@ func (s *Store) pickElsewhere(ctx context.Context, tx pgx.Tx, limits spool.Claim
 		), due AS (
 			SELECT p.message_id, min(p.next_at) AS next_at FROM d CROSS JOIN LATERAL (
 				SELECT message_id, next_at FROM deferred r
-				WHERE r.destination = d.destination AND r.owner IS NULL AND r.next_at <= clock_timestamp()
-				ORDER BY r.next_at LIMIT $1
+				WHERE r.destination = d.destination AND r.owner IS NULL AND r.next_at <= statement_timestamp()
+				ORDER BY r.next_at LIMIT $3
 			) p
 			WHERE d.destination IS NOT NULL AND `+wanted+`
-			GROUP BY p.message_id ORDER BY 2 LIMIT $2
+			GROUP BY p.message_id ORDER BY 2 LIMIT $4
 		)
 		SELECT message_id, '' FROM due
 		UNION ALL
 		(SELECT NULL, coalesce((SELECT max(destination) FROM d HAVING count(destination) = $6), ''))`,
-		limits.PerDestination, limits.Messages, from, names, ends, visits)
+		names, ends, limits.PerDestination, limits.Messages, from, visits)
 	if err != nil {
 		return nil, err
 	}

@@ -117,15 +117,15 @@ func without(limits spool.ClaimLimits) (names, ends []string) {
 	return names, ends
 }
 
-// wanted is the condition for rows of d.destination to be claimed: $4 and $5 are what [without] gave. Rows of no destination
+// wanted is the condition for rows of d.destination to be claimed: $1 and $2 are what [without] gave. Rows of no destination
 // are, whatever is suspended. Destinations are in lower case, as these names and ends are.
-const wanted = `d.destination <> ALL ($4) AND (d.destination LIKE '!%' OR NOT EXISTS (
-	SELECT FROM unnest($5::text[]) AS e (e) WHERE right(d.destination, length(e.e)) = e.e AND length(d.destination) > length(e.e)))`
+const wanted = `d.destination <> ALL ($1) AND (d.destination LIKE '!%' OR NOT EXISTS (
+	SELECT FROM unnest($2::text[]) AS e (e) WHERE right(d.destination, length(e.e)) = e.e AND length(d.destination) > length(e.e)))`
 
 // pickExpired names messages with a recipient whose time is up: they are ended though their destination is suspended.
 func pickExpired(ctx context.Context, tx pgx.Tx, limit int) ([]spool.ID, error) {
 	rows, err := tx.Query(ctx, `SELECT message_id FROM deferred
-		WHERE owner IS NULL AND expires_at <= clock_timestamp() AND next_at <= clock_timestamp() ORDER BY expires_at LIMIT $1`, limit)
+		WHERE owner IS NULL AND expires_at <= statement_timestamp() AND next_at <= statement_timestamp() ORDER BY expires_at LIMIT $1`, limit)
 	if err != nil {
 		return nil, err
 	}
