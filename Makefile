@@ -48,6 +48,10 @@ bench-peers: rohrload build ## measure this pipeline beside Postfix and the mach
 	@command -v /usr/sbin/postfix >/dev/null || tests/load/peers/install-postfix.sh
 	$(BIN)/rohrload peers $(if $(filter full,$(BENCH)),--full --rounds 5) $(if $(ONLY),--only '$(ONLY)')
 
+.PHONY: bench-spool
+bench-spool: rohrload build ## measure the spool alone, and River on the same life, 10 minutes on an idle machine; ONLY=regexp picks cases
+	$(BIN)/rohrload spool $(if $(ONLY),--only '$(ONLY)')
+
 .PHONY: profile
 profile: ## where a message's CPU goes: profiles of each service into .profile/ and a table; 1 minute on an idle machine
 	@mkdir -p .profile

@@ -26,6 +26,7 @@ type Options struct {
 	Full     bool           // the whole matrix
 	Only     *regexp.Regexp // cases, as "group name system"; nil means all
 	Log      io.Writer      // gets the progress
+	Slack    time.Duration  // on top of every bound, for tests on a busy machine
 	Title    string
 	Command  string
 	Data     string // folder on a disk, for the data of all servers; empty means the system's folder for such
@@ -57,6 +58,7 @@ type entry struct {
 	next                bool                                                              // a sink takes what is delivered, and the time runs until it has all
 	takes               time.Duration                                                     // estimate of one measurement
 	value               func(ctx context.Context, dir string) (map[string]float64, error) // in place of start: a floor without a server
+	scenario            func(ctx context.Context, place Place, run *report.Run) error     // in place of start: it does all by itself
 }
 
 func (e *entry) title() string { return e.group + " " + e.name + " " + e.system }
@@ -80,7 +82,7 @@ func run(ctx context.Context, o Options, entries []entry) (*report.Report, error
 	if r.Environment.Data, err = o.disk(); err != nil {
 		return nil, err
 	}
-	if o.base, err = o.tempDir(); err != nil {
+	if o.base, err = o.TempDir(); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(o.base) //nolint:errcheck // a folder of our own
@@ -93,7 +95,7 @@ func run(ctx context.Context, o Options, entries []entry) (*report.Report, error
 	}
 	bound := o.bound
 	if bound == 0 {
-		bound = estimate*3/2 + time.Minute
+		bound = estimate*3/2 + time.Minute + o.Slack
 	}
 	_, _ = fmt.Fprintf(o.Log, "%d cases × %d rounds: about %s, at most %s\n", len(chosen), o.Rounds, estimate.Round(time.Second), bound.Round(time.Second))
 	timed, cancel := context.WithTimeout(ctx, bound)
@@ -132,12 +134,15 @@ func words(r *report.Run) string {
 	switch {
 	case r.Failed != "":
 		return "FAILED: " + r.Failed
-	case len(r.Gens) == 0:
+	case r.Usage == nil:
 		return fmt.Sprintf("%.0f/s", r.Values["value"])
 	case r.Usage == nil:
 		return "no usage"
 	}
-	text := fmt.Sprintf("%.0f accepted/s", report.Rate(r))
+	text := "measured"
+	if len(r.Gens) > 0 {
+		text = fmt.Sprintf("%.0f accepted/s", report.Rate(r))
+	}
 	if r.Whole > 0 {
 		text += fmt.Sprintf(", %.0f/s the whole way", report.WholeRate(r))
 	}
@@ -164,8 +169,8 @@ func (o *Options) disk() (string, error) {
 	return kind, nil
 }
 
-// tempDir makes a folder that the users of Postgres and Postfix can enter.
-func (o *Options) tempDir() (string, error) {
+// TempDir makes a folder that the users of Postgres and Postfix can enter.
+func (o *Options) TempDir() (string, error) {
 	dir, err := os.MkdirTemp(o.Data, "rohrload-bench-")
 	if err == nil {
 		err = os.Chmod(dir, 0o755) //nolint:gosec // see above
@@ -176,15 +181,17 @@ func (o *Options) tempDir() (string, error) {
 // measure makes one measurement. What goes wrong becomes part of the result, since one case must not end the others.
 func measure(ctx context.Context, o Options, e *entry, round int) report.Run {
 	result := report.Run{Number: round}
-	limit := 3*e.takes + 30*time.Second
+	limit := 3*e.takes + 30*time.Second + o.Slack
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	dir, err := o.tempDir()
+	dir, err := o.TempDir()
 	if err == nil {
 		defer os.RemoveAll(dir) //nolint:errcheck // a folder of our own
 	}
 	if err == nil && e.value != nil {
 		result.Values, err = e.value(ctx, dir)
+	} else if err == nil && e.scenario != nil {
+		err = e.scenario(ctx, Place{Dir: dir, Base: o.base}, &result)
 	} else if err == nil {
 		m := &measurement{options: o, entry: e, dir: dir, result: &result}
 		err = m.run(ctx)

@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
 	"github.com/rohrpost/rohrpost/tests/load/peers"
 	"github.com/rohrpost/rohrpost/tests/load/report"
 	"github.com/rohrpost/rohrpost/tests/load/stack"
@@ -116,66 +113,11 @@ func copyRows(ctx context.Context, o Options, dir string, batch int) (_ map[stri
 		batch = max(1, int(mean+0.5))
 		values["batch"] = mean
 	}
-	values["value"], err = copyLoop(ctx, s.Database(), batch)
+	floor, err := OpenFloor(ctx, s.Database())
+	if err != nil {
+		return nil, err
+	}
+	defer floor.Close(context.WithoutCancel(ctx))
+	values["value"], err = floor.Copy(ctx, batch, floorTime)
 	return values, err
-}
-
-// copyLoop copies rows of the spool's table into one like it, with new ids, until the time is over.
-func copyLoop(ctx context.Context, url string, batch int) (float64, error) {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // everything is committed
-	if _, err := conn.Exec(ctx, "CREATE TABLE floor (LIKE message INCLUDING ALL)"); err != nil {
-		return 0, err
-	}
-	columns, samples, err := sampleRows(ctx, conn)
-	if err != nil {
-		return 0, err
-	}
-	n, begun := 0, time.Now()
-	for time.Since(begun) < floorTime {
-		rows := make([][]any, batch)
-		for i := range rows {
-			row := append([]any(nil), samples[(n+i)%len(samples)]...)
-			id, err := uuid.NewV7()
-			if err != nil {
-				return 0, err
-			}
-			row[0] = [16]byte(id)
-			rows[i] = row
-		}
-		if _, err := conn.CopyFrom(ctx, pgx.Identifier{"floor"}, columns, pgx.CopyFromRows(rows)); err != nil {
-			return 0, err
-		}
-		n += batch
-	}
-	return float64(n) / time.Since(begun).Seconds(), nil
-}
-
-// sampleRows reads rows that the spool wrote, the id first.
-func sampleRows(ctx context.Context, conn *pgx.Conn) (columns []string, samples [][]any, err error) {
-	rows, err := conn.Query(ctx, "SELECT * FROM message LIMIT 256")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer rows.Close()
-	for _, field := range rows.FieldDescriptions() {
-		columns = append(columns, field.Name)
-	}
-	for rows.Next() {
-		values, err := rows.Values()
-		if err != nil {
-			return nil, nil, err
-		}
-		samples = append(samples, values)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, nil, err
-	}
-	if len(samples) == 0 || columns[0] != "id" {
-		return nil, nil, fmt.Errorf("the spool's table has %d rows, its first column is %q", len(samples), columns[0])
-	}
-	return columns, samples, nil
 }

@@ -19,6 +19,7 @@ type commands struct {
 	Report  reportCommand  `cmd:"" help:"Put results together and show them as a table, as a page with charts, or as Markdown."`
 	Bench   benchCommand   `cmd:"" help:"Measure this pipeline: what make bench runs."`
 	Peers   peersCommand   `cmd:"" help:"Measure this pipeline, others and the machine's floors in turn: what make bench-peers runs."`
+	Spool   spoolCommand   `cmd:"" help:"Measure the spool alone, and River on the same life: what make bench-spool runs."`
 	Discard discardCommand `cmd:"" hidden:"" help:"A spool that acknowledges and stores nothing, to measure a gateway alone."`
 	Floor   floorCommand   `cmd:"" hidden:"" help:"The bare SMTP library with a backend that throws everything away."`
 }

@@ -36,7 +36,7 @@ func (r *Report) HTML(w io.Writer) error {
 		parts = append(parts, p)
 	}
 	return page.Execute(w, map[string]any{
-		"Title": r.Title, "Command": r.Command, "Machines": r.machines(), "Parts": parts, "RatioHeader": ratioHeader, "Ratios": r.ratioRows(),
+		"Title": r.Title, "Command": r.Command, "Machines": r.Machines(), "Parts": parts, "RatioHeader": ratioHeader, "Ratios": r.ratioRows(),
 	})
 }
 

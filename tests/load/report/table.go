@@ -170,7 +170,7 @@ func (r *Report) Table(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n%s\n%s\n", r.Title, r.Command, strings.Join(r.machines(), "\n"))
+	_, err = fmt.Fprintf(w, "%s\n%s\n%s\n", r.Title, r.Command, strings.Join(r.Machines(), "\n"))
 	for _, s := range sections {
 		if err != nil {
 			return err
@@ -196,8 +196,8 @@ func (r *Report) Table(w io.Writer) error {
 	return err
 }
 
-// machines describes each environment in one line.
-func (r *Report) machines() []string {
+// Machines describes each environment in one line.
+func (r *Report) Machines() []string {
 	lines := []string{describe(&r.Environment)}
 	for i := range r.Elsewhere {
 		lines = append(lines, describe(&r.Elsewhere[i]))
@@ -230,7 +230,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n\nCommand: `%s`\n", strings.Join(r.machines(), "\n\n"), r.Command)
+	_, err = fmt.Fprintf(w, "%s\n\nCommand: `%s`\n", strings.Join(r.Machines(), "\n\n"), r.Command)
 	for _, s := range sections {
 		if err != nil {
 			return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/rohrpost/rohrpost/spool/pgserver"
 )
 
 // recreate makes an empty database in place of one that a run before left.
@@ -44,3 +46,11 @@ func (s *Stack) Batch(ctx context.Context) (float64, error) {
 	}
 	return messages / max(1, commits), nil
 }
+
+// Recreate makes the database of a stack on a server anew, for something else than a stack to be measured on.
+func Recreate(ctx context.Context, pg *pgserver.Server) error {
+	return recreate(ctx, pg.URL("postgres"), database)
+}
+
+// Bare is a stack without processes, to watch a database server with and to name its database.
+func Bare(pg *pgserver.Server) *Stack { return &Stack{pg: pg} }

@@ -32,6 +32,7 @@ type Options struct {
 	Discard  bool // gateways alone, before a spool that keeps nothing
 	Hold     bool // gateways and spool alone: what is accepted stays in the spool
 	Together bool // all services in one process (rohrpost up)
+	Alone    bool // the spool alone, for those who speak its protocol themselves: see [Stack.Dial]
 
 	Gateways     int                    // gateway processes on one address (SO_REUSEPORT); default 1
 	OneCore      bool                   // gateways run on one core each (GOMAXPROCS=1)
@@ -47,10 +48,12 @@ type Options struct {
 // Stack is a running pipeline.
 type Stack struct {
 	SMTP    string        // host:port of the gateways
-	Startup time.Duration // from the start of the first process to the first greeting
+	Startup time.Duration // from the start of the first process to the first greeting, or until a spool alone serves
 
 	opts      Options
 	config    string
+	spool     string // host:port
+	tls       process.TLSConfig
 	env       []string
 	pg        *pgserver.Server
 	processes []*Process // in the order of starting
@@ -72,6 +75,7 @@ func Start(ctx context.Context, pg *pgserver.Server, opts Options) (_ *Stack, er
 	if opts.Configure != nil {
 		opts.Configure(cfg)
 	}
+	s.tls = cfg.TLS
 	if err := s.write(cfg); err != nil {
 		return nil, err
 	}
@@ -81,15 +85,28 @@ func Start(ctx context.Context, pg *pgserver.Server, opts Options) (_ *Stack, er
 			err = errors.Join(err, stopErr)
 		}
 	}()
-	begun := time.Now()
-	if err := s.start(ctx); err != nil {
+	if !opts.Discard {
+		if err := s.database(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.run(ctx); err != nil {
 		return nil, err
+	}
+	return s, nil
+}
+
+// run starts the processes and waits until they serve.
+func (s *Stack) run(ctx context.Context) error {
+	begun := time.Now()
+	if err := s.start(); err != nil {
+		return err
 	}
 	if err := s.waitUp(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	s.Startup = time.Since(begun)
-	return s, nil
+	return nil
 }
 
 func defaults(o *Options) {
@@ -138,7 +155,7 @@ func (s *Stack) configure(ctx context.Context) (*services.Config, error) {
 		route.Via, route.SMTP = deliver.ViaSMTP, deliver.SMTPRoute{Address: o.Next}
 	}
 	cfg.Deliver.Routes = []deliver.Route{route}
-	s.SMTP = ports[0]
+	s.SMTP, s.spool = ports[0], ports[1]
 	return &cfg, nil
 }
 
@@ -157,22 +174,19 @@ func (s *Stack) write(cfg *services.Config) error {
 }
 
 // start starts the processes in their order, the edge last.
-func (s *Stack) start(ctx context.Context) error {
+func (s *Stack) start() error {
 	if s.opts.Discard {
-		if _, err := s.run("discard", nil, s.opts.Rohrload, "discard", "--config", s.config); err != nil {
+		if _, err := s.launch("discard", nil, s.opts.Rohrload, "discard", "--config", s.config); err != nil {
 			return err
 		}
 		return s.gateways()
-	}
-	if err := s.database(ctx); err != nil {
-		return err
 	}
 	if s.opts.Together {
 		_, err := s.service("up", "--data", filepath.Join(s.opts.Dir, "up"), "--database", s.pg.URL(database))
 		return err
 	}
 	names := []string{process.Spool}
-	if !s.opts.Hold {
+	if !s.opts.Hold && !s.opts.Alone {
 		for range s.opts.Parsers {
 			names = append(names, process.Parser)
 		}
@@ -187,6 +201,9 @@ func (s *Stack) start(ctx context.Context) error {
 }
 
 func (s *Stack) gateways() error {
+	if s.opts.Alone {
+		return nil
+	}
 	for range s.opts.Gateways {
 		if _, err := s.service(process.Gateway); err != nil {
 			return err
@@ -201,10 +218,10 @@ func (s *Stack) service(name string, args ...string) (*Process, error) {
 	if name == process.Gateway && s.opts.OneCore {
 		env = append(env, "GOMAXPROCS=1")
 	}
-	return s.run(name, env, s.opts.Rohrpost, append([]string{name, "--config", s.config}, args...)...)
+	return s.launch(name, env, s.opts.Rohrpost, append([]string{name, "--config", s.config}, args...)...)
 }
 
-func (s *Stack) run(name string, env []string, binary string, args ...string) (*Process, error) {
+func (s *Stack) launch(name string, env []string, binary string, args ...string) (*Process, error) {
 	p, err := StartProcess(name, append(env, s.env...), binary, args...)
 	if err != nil {
 		return nil, err
@@ -238,10 +255,13 @@ func (s *Stack) database(ctx context.Context) error {
 	return nil
 }
 
-// waitUp waits until the gateways greet.
+// waitUp waits until the gateways greet, or the spool serves where it is alone.
 func (s *Stack) waitUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StartTimeout)
 	defer cancel()
+	if s.opts.Alone {
+		return s.served(ctx)
+	}
 	return Greeted(ctx, s.SMTP, s.processes...)
 }
 
@@ -252,18 +272,26 @@ func Greeted(ctx context.Context, address string, processes ...*Process) error {
 		if err == nil {
 			return nil
 		}
-		for _, p := range processes {
-			select {
-			case <-p.Exited():
-				return fmt.Errorf("%s has ended: %w\n%s", p.Name, p.Err(), p.Log())
-			default:
-			}
+		if ended := exited(processes); ended != nil {
+			return ended
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("nobody greets at %s: %w", address, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// exited tells of a process that has ended and should not have.
+func exited(processes []*Process) error {
+	for _, p := range processes {
+		select {
+		case <-p.Exited():
+			return fmt.Errorf("%s has ended: %w\n%s", p.Name, p.Err(), p.Log())
+		default:
+		}
+	}
+	return nil
 }
 
 func greeting(ctx context.Context, address string) error {
