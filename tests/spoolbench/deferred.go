@@ -31,7 +31,7 @@ func (o *Options) deferred(ctx context.Context, place bench.Place, run *report.R
 		if err := r.both(ctx, run, "full"); err != nil {
 			return err
 		}
-		set(run, "pss_load", mib(run.Usage.Groups[spoolGroup].PeakPSS))
+		set(run, "pss_load", max(run.Values["full_life_pss"], run.Values["full_submit_pss"]))
 		compare(run, "full", "empty")
 		begun := time.Now()
 		err := r.Halt(ctx)

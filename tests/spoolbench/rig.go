@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -79,7 +80,8 @@ func (r *rig) gateway(ctx context.Context) (*gatewayrpc.Client, func(), error) {
 	return client, func() { cancel(); running.Wait(); _ = conn.Close() }, nil
 }
 
-// watched does something and notes what it cost. A run may be watched several times: memory is the peak of all, CPU the last.
+// watched does something and tells what it cost. A run that is watched several times has the highest peaks of memory, and the last
+// one's CPU.
 func (r *rig) watched(run *report.Run, do func() error) (machine.Usage, error) {
 	watch, err := machine.Start(r.Groups(), loadGroup)
 	if err != nil {
@@ -90,15 +92,17 @@ func (r *rig) watched(run *report.Run, do func() error) (machine.Usage, error) {
 	if err = errors.Join(err, watchErr); err != nil {
 		return usage, err
 	}
+	all := usage
+	all.Groups = maps.Clone(usage.Groups)
 	if run.Usage != nil {
 		for name, before := range run.Usage.Groups {
-			now := usage.Groups[name]
+			now := all.Groups[name]
 			now.PeakPSS = max(now.PeakPSS, before.PeakPSS)
-			usage.Groups[name] = now
+			all.Groups[name] = now
 		}
-		usage.Contaminated = append(slices.Clip(run.Usage.Contaminated), usage.Contaminated...)
+		all.Contaminated = append(slices.Clip(run.Usage.Contaminated), usage.Contaminated...)
 	}
-	run.Usage = &usage
+	run.Usage = &all
 	return usage, nil
 }
 
@@ -109,11 +113,12 @@ const (
 	loadGroup     = "load"
 )
 
-// cost notes the CPU of each group for each of n messages, in µs.
+// cost notes the CPU of each group for each of n messages, in µs, and the spool's memory in MiB.
 func cost(run *report.Run, key string, usage machine.Usage, n int64) {
 	for _, name := range []string{spoolGroup, postgresGroup, loadGroup} {
 		set(run, key+"_cpu_"+name, usage.Groups[name].CPU*1e6/float64(max(1, n)))
 	}
+	set(run, key+"_pss", mib(usage.Groups[spoolGroup].PeakPSS))
 }
 
 // set notes a value of a run.
