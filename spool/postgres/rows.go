@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/rohrpost/rohrpost/spool"
 )
@@ -71,7 +72,8 @@ func (r *rowSet) queueInsert(q *pgx.Batch) {
 func (r *rowSet) array(i int, kind string) any {
 	switch kind {
 	case "uuid":
-		return valuesOf(r.rows, i, asIs[spool.ID])
+		// Given a uuid.UUID, pgx tries its text first, fails with an error that it formats, and then reads the text again.
+		return valuesOf(r.rows, i, func(v any) pgtype.UUID { return pgtype.UUID{Bytes: v.(spool.ID), Valid: true} })
 	case "bigint":
 		return valuesOf(r.rows, i, asIs[int64])
 	case "integer":
@@ -99,8 +101,9 @@ func (r *rowSet) array(i int, kind string) any {
 
 func asIs[T any](v any) T { return v.(T) }
 
-func valuesOf[T any](rows [][]any, i int, of func(any) T) []T {
-	values := make([]T, len(rows))
+// valuesOf gives a column as an array that pgx need not look at by reflection.
+func valuesOf[T any](rows [][]any, i int, of func(any) T) pgtype.FlatArray[T] {
+	values := make(pgtype.FlatArray[T], len(rows))
 	for n, row := range rows {
 		values[n] = of(row[i])
 	}
