@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -39,6 +40,9 @@ func wireGateway(ctx context.Context, s *stage) error {
 		return err
 	}
 	addrs, err := edge.Listen(ctx)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w in gateway.listeners (up: --smtp)", err)
+	}
 	if err != nil {
 		return err
 	}
