@@ -23,6 +23,10 @@ const (
 	freshMost  = 64 << 20
 )
 
+// freshMessage is the most octets that a message may have whose chunks are kept: those of a larger one would push out
+// everything else, and be gone themselves before its last octet has come.
+const freshMessage = 2 << 20
+
 func newFresh(memory int64) *fresh {
 	return &fresh{limit: int(min(memory/freshShare, freshMost)), chunks: map[ID][]*list.Element{}}
 }
@@ -33,6 +37,10 @@ func (f *fresh) add(c Chunk) {
 	defer f.mu.Unlock()
 	if c.Offset == 0 {
 		f.remove(c.Message) // it is submitted again, from its beginning
+	}
+	if c.Offset+int64(len(c.Data)) > freshMessage {
+		f.remove(c.Message)
+		return
 	}
 	f.chunks[c.Message] = append(f.chunks[c.Message], f.order.PushBack(c))
 	f.size += len(c.Data)

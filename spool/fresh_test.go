@@ -37,6 +37,25 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+// Large messages leave the room to others.
+func TestFreshKeepsNoLargeMessages(t *testing.T) {
+	f := newFresh(1 << 30)
+	small, large := ID{1}, ID{2}
+	piece := make([]byte, freshMessage/2)
+	for i := range int64(3) {
+		f.add(Chunk{Message: large, Offset: i * freshMessage / 2, Data: piece})
+		if i < 2 {
+			f.add(Chunk{Message: small, Offset: i * freshMessage / 2, Data: piece})
+		}
+	}
+	if f.at(small, 0) == nil || f.at(small, freshMessage-1) == nil {
+		t.Error("a message of the largest size is not there")
+	}
+	if f.at(large, 0) != nil || f.at(large, freshMessage) != nil || f.size != freshMessage {
+		t.Errorf("a larger one is, or %d octets are", f.size)
+	}
+}
+
 // What is not in memory as a message takes no memory as content.
 func TestFreshEndsWithItsMessage(t *testing.T) {
 	c := newCore(DefaultConfig(), "s", 1, [32]byte{})
