@@ -99,11 +99,15 @@ func Start(ctx context.Context, pg *pgserver.Server, opts Options) (_ *Stack, er
 // run starts the processes and waits until they serve.
 func (s *Stack) run(ctx context.Context) error {
 	begun := time.Now()
-	if err := s.start(); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StartTimeout)
+	defer cancel()
+	if err := s.start(ctx); err != nil {
 		return err
 	}
-	if err := s.waitUp(ctx); err != nil {
-		return err
+	if !s.opts.Alone {
+		if err := Greeted(ctx, s.SMTP, s.processes...); err != nil {
+			return err
+		}
 	}
 	s.Startup = time.Since(begun)
 	return nil
@@ -174,7 +178,7 @@ func (s *Stack) write(cfg *services.Config) error {
 }
 
 // start starts the processes in their order, the edge last.
-func (s *Stack) start() error {
+func (s *Stack) start(ctx context.Context) error {
 	if s.opts.Discard {
 		if _, err := s.launch("discard", nil, s.opts.Rohrload, "discard", "--config", s.config); err != nil {
 			return err
@@ -196,6 +200,10 @@ func (s *Stack) start() error {
 		if _, err := s.service(name); err != nil {
 			return err
 		}
+	}
+	// A gateway that finds no spool tries again some time later, and all mail gets 451 until then.
+	if err := s.served(ctx); err != nil {
+		return err
 	}
 	return s.gateways()
 }
@@ -253,16 +261,6 @@ func (s *Stack) database(ctx context.Context) error {
 		return fmt.Errorf("migrating: %w\n%s", err, p.Log())
 	}
 	return nil
-}
-
-// waitUp waits until the gateways greet, or the spool serves where it is alone.
-func (s *Stack) waitUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.StartTimeout)
-	defer cancel()
-	if s.opts.Alone {
-		return s.served(ctx)
-	}
-	return Greeted(ctx, s.SMTP, s.processes...)
 }
 
 // Greeted waits until a server greets at an address. It fails when ctx ends or one of the processes does.
