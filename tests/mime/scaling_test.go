@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rohrpost/rohrpost/parser"
+	"github.com/rohrpost/rohrpost/services/process"
 )
 
 // childVar makes the test binary a worker process that does one kind of work.
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 
 // child gets ready, waits for a line, works and ends.
 func child(kind string) int {
+	process.PaceGC() // as `rohrpost parser` does
 	work := works[kind](&testing.B{})
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
@@ -59,9 +61,11 @@ var works = map[string]func(testing.TB) func(){
 	},
 }
 
-// goroutines runs the work n times at once.
+// goroutines runs the work n times at once, on a core for each as long as there are any: otherwise one worker alone would have
+// its garbage collected by a core that several must share.
 func goroutines(b *testing.B, kind string, n int) time.Duration {
 	b.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(min(n, runtime.NumCPU())))
 	work := works[kind](b)
 	start := time.Now()
 	var all sync.WaitGroup
@@ -119,6 +123,7 @@ func processes(b *testing.B, kind string, n int) time.Duration {
 // iteration measures all four times anew; the best of each counts.
 func BenchmarkScaling(b *testing.B) {
 	corpus(b)
+	process.PaceGC() // as `rohrpost parser` does
 	for name, run := range map[string]func(*testing.B, string, int) time.Duration{"goroutines": goroutines, "processes": processes} {
 		for _, n := range []int{1, 2, 4, 8} {
 			b.Run(fmt.Sprintf("%s-%d", name, n), func(b *testing.B) {
