@@ -2,7 +2,9 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -62,7 +64,7 @@ func serveSpool(ctx context.Context, s *stage, server *process.Server, lis net.L
 	if faults != nil {
 		s.log.WarnContext(ctx, "spool.faults is set: this spool will fail on purpose", "faults", s.cfg.Spool.Faults)
 	}
-	store, err := postgres.Open(ctx, postgres.Options{
+	store, err := openStore(ctx, s.log, postgres.Options{
 		URL: s.cfg.Spool.Database, Unsafe: s.cfg.Spool.Unsafe, Logger: s.log, TracerProvider: s.provider, Faults: faults,
 		Retention: postgres.Retention{
 			Content: s.cfg.Spool.KeepContent, Journal: s.cfg.Spool.KeepJournal, Bytes: int64(s.cfg.Spool.KeepSize),
@@ -102,6 +104,29 @@ func serveSpool(ctx context.Context, s *stage, server *process.Server, lis net.L
 		return runEngine(ctx, engine, rpc)
 	}})
 	return ready, nil
+}
+
+// How long a spool that finds no database waits before it looks again: more each time.
+const (
+	openWait     = 250 * time.Millisecond
+	openWaitMost = 5 * time.Second
+)
+
+// openStore opens the database and waits for one that can't be reached: what restarts a machine, or a part of the network,
+// does not start things in order. A database that refuses the spool, or is not what it must be, is an error at once.
+func openStore(ctx context.Context, log *slog.Logger, opts postgres.Options) (*postgres.Store, error) {
+	for wait := openWait; ; wait = min(2*wait, openWaitMost) {
+		store, err := postgres.Open(ctx, opts)
+		if !errors.Is(err, spool.ErrUnavailable) {
+			return store, err
+		}
+		log.WarnContext(ctx, "The database is not available; the spool starts once it is", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
 }
 
 // drainNotice is how long a spool that stops still takes what gateways sent before they heard of it. Later it would tell

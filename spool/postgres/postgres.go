@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,7 +70,7 @@ var (
 )
 
 // Open connects to a database and checks that its schema is this program's and that it keeps what it commits. The errors
-// that are no outage wrap [ErrSchema] or [ErrUnsafe]; the database being away is [spool.ErrUnavailable].
+// that are no outage wrap [ErrSchema], [ErrUnsafe] or [ErrDenied]; the database being away is [spool.ErrUnavailable].
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.MaxConns <= 0 {
 		opts.MaxConns = 4
@@ -119,15 +120,23 @@ func (s *Store) Close() {
 	s.writes.Close()
 }
 
-// ErrUnsafe means that the server may lose what it has committed.
-var ErrUnsafe = errors.New("postgres: the server is not durable")
+// The errors of [Open] that no waiting mends.
+var (
+	// ErrUnsafe means that the server may lose what it has committed.
+	ErrUnsafe = errors.New("postgres: the server is not durable")
+	// ErrDenied means that the server does not let the user in, by name, password or address.
+	ErrDenied = errors.New("postgres: the server refuses the user")
+)
 
 func (s *Store) check(ctx context.Context) error {
 	var version int
 	var fsync, pages string
 	err := s.reads.QueryRow(ctx, `SELECT current_setting('server_version_num')::int,
 		current_setting('fsync'), current_setting('full_page_writes')`).Scan(&version, &fsync, &pages)
-	if err != nil {
+	switch {
+	case strings.HasPrefix(sqlState(err), "28"): // invalid authorization; of an open store an outage, as passwords change
+		return fmt.Errorf("%w: %w", ErrDenied, err)
+	case err != nil:
 		return classify(err)
 	}
 	if version < 140000 {
