@@ -188,7 +188,8 @@ func (r *run) startSink(ctx context.Context, address string) error {
 }
 
 // misbehaviour is what the next hop does now and then. Half a second here and there keeps deliveries under way when
-// something breaks; what is put off often is tried again while the result before may still be on its way.
+// something breaks. Now and then it takes nearly as long as deliver waits: such an attempt is still under way when the
+// worker that was given the one before comes back with its result.
 var misbehaviour = []sink.Rule{
 	{At: sink.Rcpt, Recipient: refusedBox, Reply: "550 5.1.1 No such mailbox"},
 	{At: sink.Connect, Every: 90, Reply: "421 4.3.2 Busy", Then: sink.Close},
@@ -198,6 +199,7 @@ var misbehaviour = []sink.Rule{
 	{At: sink.Dot, Every: 130, Then: sink.Reset},
 	{At: sink.Dot, Every: 210, Then: sink.Silence},
 	{At: sink.Dot, Every: 170, Reply: "250 2.0.0 Taken", Then: sink.Reset},
+	{At: sink.Dot, Every: 9, Delay: sink.Duration(3 * time.Second)},
 	{At: sink.Dot, Every: 4, Delay: sink.Duration(500 * time.Millisecond)},
 	{At: sink.Data, Every: 5, Delay: sink.Duration(300 * time.Millisecond)},
 }

@@ -60,7 +60,8 @@ func (c *Cluster) writeConfig(opts Options) (string, error) {
 func hurry(cfg *services.Config) {
 	s := &cfg.Spool
 	s.Lease, s.AgainFor, s.DrainTimeout = 4*time.Second, 20*time.Second, 5*time.Second
-	s.JobLease, s.ReturnGrace, s.UnknownDelay = 12*time.Second, 6*time.Second, time.Second
+	// Most faults last longer than this grace, so that what lost workers bring back meets the next attempt.
+	s.JobLease, s.ReturnGrace, s.UnknownDelay = 12*time.Second, 2500*time.Millisecond, 300*time.Millisecond
 	s.BackOff = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 	cfg.Gateway.Timeouts.Submit, cfg.Gateway.Timeouts.Shutdown = 15*time.Second, 5*time.Second
 	d := &cfg.Deliver.Timeouts
