@@ -50,8 +50,8 @@ type Config struct {
 
 // ConnectConfig is the section `connect`.
 type ConnectConfig struct {
-	// Spool is the spools' host:port. The name may have several addresses; workers find the other spools of a database
-	// by themselves.
+	// Spool is the spools' host:port. The name may have several addresses; gateways and workers find the other spools of a
+	// database by themselves.
 	Spool string `yaml:"spool"`
 }
 
@@ -75,7 +75,7 @@ type SpoolConfig struct {
 	// HTTPHosts are the names and addresses, without port, by which HTTPListen may be called besides localhost, 127.0.0.1
 	// and ::1. With tls it may be called by any.
 	HTTPHosts []string `yaml:"http_hosts"`
-	// Advertise is the host:port told to workers of other spools of the database; empty means not to be listed, auto
+	// Advertise is the host:port told to gateways and workers of other spools of the database; empty means not to be listed, auto
 	// means the host's name and the port of Listen, as containers on one network can reach each other.
 	Advertise string `yaml:"advertise"`
 	// Database is the PostgreSQL connection URL.

@@ -1,14 +1,18 @@
 // Package gatewayrpc hands a gateway's messages to spools over gRPC.
 //
-// Messages of at most [gateway.InlineLimit] octets share one long-lived stream, a frame each, as many frames to a send
-// as are ready. A larger message has a stream of its own. What a broken stream left without an answer is submitted
-// again under the same id, which the spool takes once, for as long as its client waits.
+// A client keeps a stream to each spool of the database that it can reach, and gives a message to the one that owes the
+// least; one that had no room, is silent or takes nothing is asked only where no other can take the message. Messages of at
+// most [gateway.InlineLimit] octets share that stream, a frame each, as many frames to a send as are ready. A larger message
+// has a stream of its own. What a broken stream left without an answer is submitted again under the same id, which the
+// spools take once, for as long as its client waits: first to the same spool, which alone can tell what became of it while
+// it lives, and to another one where it does not come back.
 package gatewayrpc
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,10 +43,12 @@ type Options struct {
 	HelloTimeout time.Duration
 	// SendTimeout is how long a spool may take nothing of what is sent to it before its stream is given up. Default: 30 s.
 	SendTimeout time.Duration
+	// Aside is how long a spool that had no room is asked only where no other can take a message. Default: 1 s.
+	Aside time.Duration
 	// MinBackoff and MaxBackoff bound the wait before the next try to reach a spool. Default: 50 ms and 1 s.
 	MinBackoff, MaxBackoff time.Duration
-	// Dial connects to another spool of the same database, by the host:port that a spool told of, when that one stops or
-	// is lost. Nil: only the given connections are used.
+	// Dial connects to another spool of the same database, by the host:port that a spool told of. It does not wait for the
+	// network. Nil: only the given connections are used.
 	Dial           func(address string) (Conn, error)
 	Logger         *slog.Logger         // default: slog.Default()
 	TracerProvider trace.TracerProvider // default: otel.GetTracerProvider()
@@ -53,6 +59,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.Unreachable, 3*time.Second)
 	setDefault(&o.HelloTimeout, 5*time.Second)
 	setDefault(&o.SendTimeout, 30*time.Second)
+	setDefault(&o.Aside, time.Second)
 	setDefault(&o.MinBackoff, 50*time.Millisecond)
 	setDefault(&o.MaxBackoff, time.Second)
 	if o.Logger == nil {
@@ -77,23 +84,23 @@ type Client struct {
 	tracer trace.Tracer
 	clock  clock
 
-	wake chan struct{} // has room for one; filled when queue grows or current changes
+	told chan struct{} // has room for one; filled when a spool tells of others
 
 	mu      sync.Mutex
-	calls   map[string]*call // small messages without an answer, by id
-	queue   []*call          // those that the next send takes
-	aborts  []string         // ids to be taken back by the next send
-	current *stream          // takes the next sends; nil while none is up
+	calls   map[string]*call // small messages that spools owe answers for, by id
+	waiting []*call          // those of them that no stream has
+	streams []*stream        // that take messages, one to a spool
+	turn    int              // where the search for the least load begins
+	news    chan struct{}    // closed and made anew when a stream comes or down is set
 	down    bool             // no spool has been reached for a while: don't wait for one
-	peers   []string         // addresses of other spools, as the last hello told
-	next    int              // the next of peers and given to try
+	outage  *time.Timer      // sets down
+	met     map[string]bool  // addresses of other spools to which a stream is kept
 }
 
 // scope names the instrumentation.
 const scope = "github.com/rohrpost/rohrpost/gateway/gatewayrpc"
 
-// New makes a client of one or more spools on the same database; messages go to one of them while it lasts, then to another
-// of those that it told of, then to the next.
+// New makes a client of the spools of one database: those behind the given connections, and those that they tell of.
 func New(conns []grpc.ClientConnInterface, opts Options) (*Client, error) {
 	if len(conns) == 0 {
 		return nil, errors.New("gatewayrpc: no connection to a spool")
@@ -102,11 +109,15 @@ func New(conns []grpc.ClientConnInterface, opts Options) (*Client, error) {
 	c := &Client{
 		opts:   opts,
 		tracer: opts.TracerProvider.Tracer(scope),
-		wake:   make(chan struct{}, 1),
+		told:   make(chan struct{}, 1),
 		calls:  make(map[string]*call),
+		news:   make(chan struct{}),
+		met:    make(map[string]bool),
 	}
+	c.outage = time.AfterFunc(c.opts.Unreachable, c.giveUp)
+	c.outage.Stop() // until Run
 	for _, conn := range conns {
-		c.given = append(c.given, &target{SpoolServiceClient: spoolv1.NewSpoolServiceClient(conn)})
+		c.given = append(c.given, &target{SpoolServiceClient: spoolv1.NewSpoolServiceClient(conn), uses: 1})
 	}
 	return c, nil
 }
@@ -132,12 +143,15 @@ func (c *Client) Submit(ctx context.Context, sub *gateway.Submission) (gateway.R
 	if sub.Stream != nil {
 		submit = c.submitLarge
 	}
-	receipt, err := submit(ctx, sub, begin(ctx, sub), deadline)
-	if err != nil {
-		span.RecordError(err)
+	a := submit(ctx, sub, begin(ctx, sub), deadline)
+	if a.spool != "" {
+		span.SetAttributes(attribute.String("rohrpost.spool", a.spool))
+	}
+	if a.err != nil {
+		span.RecordError(a.err)
 		span.SetStatus(codes.Error, "not accepted")
 	}
-	return receipt, err
+	return a.receipt, a.err
 }
 
 // begin describes a message, but for its deadline. The trace is that of the span in ctx, so that the spool's spans are
@@ -171,19 +185,32 @@ func withDeadline(b *spoolv1.SubmitBegin, deadline time.Time) *spoolv1.SubmitBeg
 
 // answer is what a spool said of a message.
 type answer struct {
+	spool   string // its name; empty where none has answered
 	receipt gateway.Receipt
 	err     error
 }
 
+// full tells whether a message was refused for now for what ails the spool or its store, not for what it is: by a code of
+// "mail system status" (RFC 3463, section 3.4). Another spool may take it.
+func (a answer) full() bool { return a.hasStatus("4.3.") }
+
+// untouched tells whether, besides, the spool can't have kept anything of it: there was no room.
+func (a answer) untouched() bool { return a.hasStatus("4.3.1") }
+
+func (a answer) hasStatus(prefix string) bool {
+	var reply *smtpreply.Error
+	return errors.As(a.err, &reply) && reply.Temporary() && strings.HasPrefix(reply.Reply().GetEnhancedCode(), prefix)
+}
+
 // answerTo reads a reply frame that is about one message; ok is false for any other.
-func answerTo(f *spoolv1.SubmitReplyFrame) (id string, a answer, ok bool) {
+func (s *stream) answerTo(f *spoolv1.SubmitReplyFrame) (id string, a answer, ok bool) {
 	switch kind := f.GetKind().(type) {
 	case *spoolv1.SubmitReplyFrame_Accepted:
-		return kind.Accepted.GetId(), answer{receipt: gateway.Receipt{
+		return kind.Accepted.GetId(), answer{spool: s.name, receipt: gateway.Receipt{
 			SuspectedDuplicateOf: kind.Accepted.GetSuspectedDuplicateOf(),
 		}}, true
 	case *spoolv1.SubmitReplyFrame_Refused:
-		return kind.Refused.GetId(), answer{err: smtpreply.FromReply(kind.Refused.GetReply())}, true
+		return kind.Refused.GetId(), answer{spool: s.name, err: smtpreply.FromReply(kind.Refused.GetReply())}, true
 	}
 	return "", answer{}, false
 }

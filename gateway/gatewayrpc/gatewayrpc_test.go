@@ -156,48 +156,41 @@ func TestBrokenStream(t *testing.T) {
 
 // A spool that drains answers what it has; what is new goes to another.
 func TestDrain(t *testing.T) {
-	got := make(chan string, 10)
-	answerFirst := make(chan struct{})
-	leaving := &fakeSpool{on: func(s *serverStream, f *spoolv1.SubmitFrame) ([]*spoolv1.SubmitReplyFrame, error) {
-		got <- "leaving"
-		if err := s.send(&spoolv1.SubmitReplyFrame{Kind: &spoolv1.SubmitReplyFrame_Drain{Drain: &spoolv1.Drain{}}}); err != nil {
-			return nil, err
+	leaving, staying := start(t, "leaving", func(s *serverStream, f *spoolv1.SubmitFrame) ([]*spoolv1.SubmitReplyFrame, error) {
+		if string(f.GetMessage().GetContent()) == "held\r\n" {
+			if err := s.send(&spoolv1.SubmitReplyFrame{Kind: &spoolv1.SubmitReplyFrame_Drain{Drain: &spoolv1.Drain{}}}); err != nil {
+				return nil, err
+			}
 		}
-		<-answerFirst
 		return acceptAll(s, f)
-	}}
-	staying := &fakeSpool{on: func(s *serverStream, f *spoolv1.SubmitFrame) ([]*spoolv1.SubmitReplyFrame, error) {
-		got <- "staying"
-		return acceptAll(s, f)
-	}}
-	c := client(t, gatewayrpc.Options{}, serve(t, leaving), serve(t, staying))
-	first := make(chan error, 1)
-	go func() {
-		_, err := c.Submit(t.Context(), small("x\r\n"))
-		first <- err
-	}()
-	if where := <-got; where != "leaving" {
-		t.Fatal(where)
-	}
-	// The drain frame is on its way: a message that is sent before it has been read waits at the old spool, and is
-	// answered, too.
-	for {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		_, err := c.Submit(ctx, small("y\r\n"))
-		cancel()
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
+	}), start(t, "staying", acceptAll)
+	rest := make(chan struct{})
+	leaving.change(func(f *fakeSpool) { f.rest = rest })
+	c := client(t, gatewayrpc.Options{}, leaving.connect(t), staying.connect(t))
+	untilBoth(t, c, leaving, staying)
+	leaving.change(func(f *fakeSpool) { f.only = f.streams })
+	leaving.holds.Store(true)
+	wait := untilHeld(t, c, leaving)
+	before := len(leaving.got())
+	more := func() {
+		t.Helper()
+		for range 20 {
+			if err := submit(t, c, small("x\r\n")); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	if where := <-got; where != "staying" {
-		t.Errorf("second message went to the spool that is %s", where)
+	more()
+	leaving.letGo(t)
+	wait()
+	more() // though it owes nothing any more
+	close(rest)
+	more()
+	if got := len(leaving.got()); got != before {
+		t.Errorf("the spool that leaves got %d messages before it said so, and %d in all", before, got)
 	}
-	close(answerFirst)
-	if err := <-first; err != nil {
-		t.Errorf("first message: %v", err)
+	if id := leaving.got()[0].GetBegin().GetId(); staying.times(id) > 0 {
+		t.Error("a message that it would answer was sent to the other one")
 	}
 }
 

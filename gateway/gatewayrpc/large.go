@@ -18,46 +18,95 @@ const (
 	abortWait = 2 * time.Second
 )
 
-// submitLarge sends a message on a stream of its own while its content arrives. It can't be sent a second time: where the
-// stream breaks, its client must do it.
-func (c *Client) submitLarge(ctx context.Context, sub *gateway.Submission, begin *spoolv1.SubmitBegin, deadline time.Time) (gateway.Receipt, error) {
-	spool, err := c.reachable()
-	if err != nil {
-		return gateway.Receipt{}, err
+// submitLarge sends a message on a stream of its own while its content arrives, to the spool that owes the least. It can't
+// be sent a second time: where the stream breaks, its client must do it. Only before that another spool is tried.
+func (c *Client) submitLarge(ctx context.Context, sub *gateway.Submission, begin *spoolv1.SubmitBegin, deadline time.Time) answer {
+	var tried []string
+	for {
+		main, err := c.await(ctx, tried)
+		if err != nil {
+			return answer{err: err}
+		}
+		// The stream outlives ctx by the time that it takes to tell the spool.
+		s, err := c.connect(context.WithoutCancel(ctx), main.spool)
+		if err == nil {
+			return c.upload(ctx, main, s, sub, begin, deadline)
+		}
+		c.endLarge(main, true)
+		c.opts.Logger.WarnContext(ctx, "no stream for a large message", "spool", main.name, "error", err)
+		tried = append(tried, main.name)
 	}
-	defer c.release(spool)
-	// The stream outlives ctx by the time that it takes to tell the spool.
-	s, err := c.connect(context.WithoutCancel(ctx), spool)
-	if err != nil {
-		return gateway.Receipt{}, err
-	}
-	defer s.cancel(nil)
+}
+
+// upload sends a message on a stream of its own, s, to the spool of main.
+func (c *Client) upload(ctx context.Context, main, s *stream, sub *gateway.Submission, begin *spoolv1.SubmitBegin, deadline time.Time) (a answer) {
+	defer func() {
+		s.cancel(nil)
+		c.endLarge(main, s.stalled.Load() || a.spool != "" && a.full())
+	}()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(abortWait, func() { s.cancel(context.Cause(ctx)) }) })
 	defer stop()
 	id := begin.GetId()
 	answers := make(chan answer, 1)
-	go func() { answers <- c.awaitAnswer(s, id) }()
+	go func() { answers <- s.awaitAnswer(id) }()
 
 	begun := &spoolv1.SubmitFrame{Kind: &spoolv1.SubmitFrame_Begin{Begin: withDeadline(begin, deadline)}}
 	if s.push(begun) == nil { // else the answer tells why
 		if early, err := sendContent(s, id, sub.Stream, answers); err != nil {
 			takeBack(s, id)
-			return gateway.Receipt{}, err
+			return answer{err: err}
 		} else if early != nil {
-			return early.receipt, early.err
+			return *early
 		}
 	}
 	select {
 	case a := <-answers:
-		return a.receipt, a.err
+		return a
 	case <-ctx.Done():
 	}
 	// All content may have been sent, so the spool may be about to accept it: what it answers now counts.
 	takeBack(s, id)
 	if a := <-answers; a.err == nil {
-		return a.receipt, nil
+		return a
 	}
-	return gateway.Receipt{}, context.Cause(ctx)
+	return answer{err: context.Cause(ctx)}
+}
+
+// await returns the stream to the spool that is to have the next large message, and counts it there until endLarge. Where
+// none is up it waits; where all have been tried it gives up.
+func (c *Client) await(ctx context.Context, tried []string) (*stream, error) {
+	for {
+		c.mu.Lock()
+		s, _ := c.best(tried)
+		if s != nil {
+			s.large++
+			s.spool.uses++
+		}
+		lost, news := c.down || len(c.streams) > 0, c.news
+		c.mu.Unlock()
+		switch {
+		case s != nil:
+			return s, nil
+		case lost:
+			return nil, errUnreachable
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// endLarge takes note of the end of a large message, and of whether the spool could not take it.
+func (c *Client) endLarge(main *stream, aside bool) {
+	c.mu.Lock()
+	main.large--
+	if aside {
+		main.aside = time.Now().Add(c.opts.Aside)
+	}
+	c.mu.Unlock()
+	c.release(main.spool)
 }
 
 // sendContent sends all of a message's content. An answer that comes before its end is returned: it must be a refusal,
@@ -120,7 +169,7 @@ func takeBack(s *stream, id string) {
 }
 
 // awaitAnswer receives until there is an answer to the message.
-func (c *Client) awaitAnswer(s *stream, id string) answer {
+func (s *stream) awaitAnswer(id string) answer {
 	for {
 		resp, err := s.rpc.Recv()
 		if err != nil {
@@ -130,24 +179,9 @@ func (c *Client) awaitAnswer(s *stream, id string) answer {
 			return answer{err: fmt.Errorf("spool gave no answer: %w", err)}
 		}
 		for _, f := range resp.GetFrames() {
-			if about, a, ok := answerTo(f); ok && about == id {
+			if about, a, ok := s.answerTo(f); ok && about == id {
 				return a
 			}
 		}
 	}
-}
-
-// reachable returns a spool to open a stream to: the one that small messages go to, else the next. The caller releases it.
-func (c *Client) reachable() (*target, error) {
-	c.mu.Lock()
-	if current := c.current; current != nil {
-		defer c.mu.Unlock()
-		return c.use(current.spool), nil
-	}
-	down := c.down
-	c.mu.Unlock()
-	if down {
-		return nil, errUnreachable
-	}
-	return c.pick()
 }

@@ -10,68 +10,69 @@ import (
 // logEvery says which of the failures in a row to reach a spool are logged.
 const logEvery = 20
 
-// Run keeps a stream to a spool until ctx ends; then messages without an answer are told 451. Stop the gateway first. It
+// Run keeps streams to the spools until ctx ends; then messages without an answer are told 451. Stop the gateway first. It
 // is called once.
 func (c *Client) Run(ctx context.Context) error {
+	var keepers sync.WaitGroup
+	c.outage.Reset(c.opts.Unreachable)
+	defer c.outage.Stop()
+	defer c.abandon()
+	defer keepers.Wait()
+	for _, t := range c.given {
+		keepers.Go(func() { c.keep(ctx, t) })
+	}
+	tend := time.NewTicker(tendEvery)
+	defer tend.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tend.C:
+			c.tend()
+		case <-c.told:
+			for _, t := range c.meet(ctx) {
+				keepers.Go(func() { c.keep(ctx, t) })
+			}
+		}
+	}
+}
+
+// keep holds a stream to whichever spool t leads to, again and again, until ctx ends or nobody tells of that spool any more.
+func (c *Client) keep(ctx context.Context, t *target) {
+	defer c.release(t)
 	var streams sync.WaitGroup
 	defer streams.Wait()
-	defer c.abandon()
-	streamCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	outage := time.AfterFunc(c.opts.Unreachable, c.giveUp)
-	defer outage.Stop()
+	var last string // the spool that was lost
 	for failures := 0; ctx.Err() == nil; {
-		s, err := c.connectNext(streamCtx)
+		s, err := c.connect(ctx, t)
 		if err != nil {
+			if c.part(t) {
+				return
+			}
+			c.missed(last)
 			failures++
 			if ctx.Err() == nil && failures%logEvery == 1 {
-				c.opts.Logger.WarnContext(ctx, "spool not reached", "error", err, "failures", failures)
+				c.opts.Logger.WarnContext(ctx, "spool not reached", "address", t.address, "spool", last, "error", err, "failures", failures)
 			}
 			c.backOff(ctx, failures)
 			continue
 		}
 		failures = 0
-		outage.Stop()
-		c.setCurrent(s)
-		streams.Go(func() {
-			c.serve(ctx, s)
-			c.release(s.spool)
-		})
-		select {
-		case <-s.drained: // go on with another; what was sent on this one is still answered
-			c.setCurrent(nil)
-			c.opts.Logger.InfoContext(ctx, "spool is stopping")
-		case <-s.finished:
-			c.setCurrent(nil)
+		if double := c.join(s); double != nil { // another address leads there as well
+			s.cancel(nil)
+			select {
+			case <-double.left:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		streams.Go(func() { c.serve(ctx, s) })
+		<-s.left
+		// Where it drains, go on at once: t may lead to another. What was sent is still answered.
+		last = s.name
+		if !s.drained.Load() {
 			c.backOff(ctx, 1)
 		}
-		outage.Reset(c.opts.Unreachable)
-	}
-	return nil
-}
-
-// connectNext opens a stream to the next spool. The caller releases that.
-func (c *Client) connectNext(ctx context.Context) (*stream, error) {
-	spool, err := c.pick()
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.connect(ctx, spool)
-	if err != nil {
-		c.release(spool)
-	}
-	return s, err
-}
-
-func (c *Client) setCurrent(s *stream) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.current = s
-	if s != nil {
-		c.down = false
-		c.signal()
-	} else {
-		c.aborts = nil // they were for the stream that is gone
 	}
 }
 

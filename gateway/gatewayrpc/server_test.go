@@ -3,8 +3,11 @@ package gatewayrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,11 +29,16 @@ const patience = 60 * time.Second
 // fakeSpool is a SpoolService whose behaviour a test decides frame by frame.
 type fakeSpool struct {
 	spoolv1.UnimplementedSpoolServiceServer
+	name  string // serve gives one where it is empty
 	now   time.Time
 	peers []string
 	// on is called for each frame of each stream after the hello, in order. What it returns is sent; an error ends the
 	// stream.
 	on func(s *serverStream, f *spoolv1.SubmitFrame) ([]*spoolv1.SubmitReplyFrame, error)
+	// only is the highest number of a stream that is not refused; 0 for all.
+	only int
+	// rest is closed when all is answered: a stream on which nothing more is sent ends then. Nil: at once.
+	rest chan struct{}
 	// ended gets a value at the end of each stream, if set.
 	ended chan struct{}
 
@@ -53,7 +61,11 @@ func (f *fakeSpool) Submit(rpc grpc.BidiStreamingServer[spoolv1.SubmitRequest, s
 	f.mu.Lock()
 	f.streams++
 	s := &serverStream{number: f.streams, ctx: rpc.Context()}
+	only, rest, peers := f.only, f.rest, f.peers
 	f.mu.Unlock()
+	if only > 0 && s.number > only {
+		return errors.New("no more streams")
+	}
 	var sending sync.Mutex
 	s.send = func(frames ...*spoolv1.SubmitReplyFrame) error {
 		sending.Lock()
@@ -62,6 +74,13 @@ func (f *fakeSpool) Submit(rpc grpc.BidiStreamingServer[spoolv1.SubmitRequest, s
 	}
 	for first := true; ; first = false {
 		req, err := rpc.Recv()
+		if errors.Is(err, io.EOF) && rest != nil {
+			select {
+			case <-rest:
+			case <-s.ctx.Done():
+			}
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -72,7 +91,7 @@ func (f *fakeSpool) Submit(rpc grpc.BidiStreamingServer[spoolv1.SubmitRequest, s
 			}
 			frames = frames[1:]
 			if err := s.send(&spoolv1.SubmitReplyFrame{Kind: &spoolv1.SubmitReplyFrame_Hello{Hello: &spoolv1.SpoolHello{
-				ProtocolVersion: 1, Spool: "fake", Incarnation: 1, Time: timestamppb.New(f.now), Peers: f.peers,
+				ProtocolVersion: 1, Spool: f.name, Incarnation: 1, Time: timestamppb.New(f.now), Peers: peers,
 			}}}); err != nil {
 				return err
 			}
@@ -115,15 +134,21 @@ func acceptAll(_ *serverStream, f *spoolv1.SubmitFrame) ([]*spoolv1.SubmitReplyF
 	return nil, nil
 }
 
+// served counts the spools of all tests.
+var served atomic.Int64
+
 // serve starts a spool and returns a connection to it.
 func serve(t *testing.T, f *fakeSpool) grpc.ClientConnInterface {
 	t.Helper()
+	if f.name == "" {
+		f.name = fmt.Sprintf("spool-%d", served.Add(1))
+	}
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
 	spoolv1.RegisterSpoolServiceServer(server, f)
-	served := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(served)
+		defer close(done)
 		if err := server.Serve(l); err != nil {
 			t.Errorf("Serve: %v", err)
 		}
@@ -136,7 +161,7 @@ func serve(t *testing.T, f *fakeSpool) grpc.ClientConnInterface {
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
-		<-served
+		<-done
 	})
 	return conn
 }
@@ -144,7 +169,9 @@ func serve(t *testing.T, f *fakeSpool) grpc.ClientConnInterface {
 // client starts a client of spools.
 func client(t *testing.T, opts gatewayrpc.Options, conns ...grpc.ClientConnInterface) *gatewayrpc.Client {
 	t.Helper()
-	opts.MinBackoff, opts.MaxBackoff = time.Millisecond, 10*time.Millisecond
+	if opts.MaxBackoff == 0 {
+		opts.MinBackoff, opts.MaxBackoff = time.Millisecond, 10*time.Millisecond
+	}
 	c, err := gatewayrpc.New(conns, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package gatewayrpc
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -10,23 +11,47 @@ import (
 	spoolv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/spool/v1"
 )
 
-// call is a small message that waits for its answer.
+// call is a small message on its way. What is below answer is guarded by Client.mu.
 type call struct {
-	begin    *spoolv1.SubmitBegin
-	content  []byte
+	id       string
 	size     int // of the frame, about
 	deadline time.Time
 	answer   chan answer // has room for the one
 
-	on *stream // the stream that it was sent on last; nil while it waits for one. Guarded by Client.mu
-	// sent tells whether a spool may have seen it. Guarded by Client.mu.
+	begin   *spoolv1.SubmitBegin
+	content []byte
+	// at is where it is: more than one place where a spool that may have it came back after another was asked.
+	at []place
+	// seen names the spools that may have it.
+	seen []string
+	// refused names the spools that had no room for it.
+	refused []string
+	// heldFor names the spool whose stream broke and that alone is asked until heldUntil: where it is there still, only it
+	// can tell what became of the message.
+	heldFor   string
+	heldUntil time.Time
+	// done tells that the client has its answer, or waits no longer: the call is kept until no spool owes an answer.
+	done bool
+}
+
+// place is a stream that has a call in its queue, or that was sent it and has not answered.
+type place struct {
+	*stream
 	sent bool
 }
 
-// frame is what the next spool is sent. again tells that another may have seen it.
-func (c *call) frame(again bool) *spoolv1.SubmitFrame {
+// find returns the index of a stream in c.at, -1 where it is not there.
+func (c *call) find(s *stream) int {
+	return slices.IndexFunc(c.at, func(p place) bool { return p.stream == s })
+}
+
+// mayHave tells whether a spool may have the message.
+func (c *call) mayHave(spool string) bool { return slices.Contains(c.seen, spool) }
+
+// frame is what the next spool is sent.
+func (c *call) frame() *spoolv1.SubmitFrame {
 	begin := withDeadline(c.begin, c.deadline)
-	begin.Again = again
+	begin.Again = len(c.seen) > 0
 	return &spoolv1.SubmitFrame{Kind: &spoolv1.SubmitFrame_Message{Message: &spoolv1.SubmitMessage{
 		Begin: begin, Content: c.content,
 	}}}
@@ -36,8 +61,9 @@ func abortFrame(id string) *spoolv1.SubmitFrame {
 	return &spoolv1.SubmitFrame{Kind: &spoolv1.SubmitFrame_Abort{Abort: &spoolv1.SubmitAbort{Id: id}}}
 }
 
-func (c *Client) submitSmall(ctx context.Context, sub *gateway.Submission, begin *spoolv1.SubmitBegin, deadline time.Time) (gateway.Receipt, error) {
+func (c *Client) submitSmall(ctx context.Context, sub *gateway.Submission, begin *spoolv1.SubmitBegin, deadline time.Time) answer {
 	call := &call{
+		id:       begin.GetId(),
 		begin:    begin,
 		content:  sub.Content,
 		size:     len(sub.Content) + proto.Size(begin) + 32,
@@ -45,11 +71,11 @@ func (c *Client) submitSmall(ctx context.Context, sub *gateway.Submission, begin
 		answer:   make(chan answer, 1),
 	}
 	if err := c.enqueue(call); err != nil {
-		return gateway.Receipt{}, err
+		return answer{err: err}
 	}
 	select {
 	case a := <-call.answer:
-		return a.receipt, a.err
+		return a
 	case <-ctx.Done():
 		return c.withdraw(ctx, call)
 	}
@@ -61,132 +87,115 @@ func (c *Client) enqueue(call *call) error {
 	if c.down {
 		return errUnreachable
 	}
-	c.calls[call.begin.GetId()] = call
-	c.queue = append(c.queue, call)
-	c.signal()
+	c.calls[call.id] = call
+	c.dispatch(call)
 	return nil
 }
 
 // withdraw takes a message back whose client no longer waits. An answer that came in the same moment counts.
-func (c *Client) withdraw(ctx context.Context, call *call) (gateway.Receipt, error) {
-	id := call.begin.GetId()
+func (c *Client) withdraw(ctx context.Context, call *call) answer {
 	c.mu.Lock()
-	waiting := c.calls[id] == call
+	waiting := !call.done
 	if waiting {
-		delete(c.calls, id)
-		if call.sent && c.current != nil {
-			c.aborts = append(c.aborts, id)
-			c.signal()
+		for _, p := range call.at {
+			if p.sent {
+				p.aborts = append(p.aborts, call.id)
+				p.signal()
+			}
+		}
+		c.finish(call)
+	}
+	c.mu.Unlock()
+	if waiting {
+		return answer{err: context.Cause(ctx)}
+	}
+	return <-call.answer // whoever finished the call has given it
+}
+
+// finish lets go of a call whose client has its answer or waits no longer. c.mu must be held.
+func (c *Client) finish(call *call) {
+	call.done, call.begin, call.content = true, nil, nil
+	for _, p := range slices.Clone(call.at) {
+		if !p.sent {
+			c.detach(call, p.stream)
 		}
 	}
-	c.mu.Unlock()
-	if waiting {
-		return gateway.Receipt{}, context.Cause(ctx)
-	}
-	a := <-call.answer // whoever took the call out is giving it
-	return a.receipt, a.err
+	c.forget(call)
 }
 
-// resolve gives an answer to whoever waits for it.
-func (c *Client) resolve(id string, a answer) {
+// forget drops a call that nobody asks about any more. c.mu must be held.
+func (c *Client) forget(call *call) {
+	if call.done && len(call.at) == 0 {
+		delete(c.calls, call.id)
+	}
+}
+
+// resolve takes note of what a spool said of a message.
+func (c *Client) resolve(s *stream, id string, a answer) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	call := c.calls[id]
-	delete(c.calls, id)
-	c.mu.Unlock()
-	if call != nil { // else it was withdrawn, or answered on an earlier stream
-		call.answer <- a
+	if call == nil || !c.detach(call, s) {
+		return
 	}
-}
-
-// signal wakes the sender. c.mu must be held, so that a sender that is about to stop can pass the signal on.
-func (c *Client) signal() {
-	select {
-	case c.wake <- struct{}{}:
+	now := time.Now()
+	s.heard = now
+	if a.full() {
+		s.aside = now.Add(c.opts.Aside)
+		call.refused = append(call.refused, s.name)
+		if a.untouched() {
+			call.seen = slices.DeleteFunc(call.seen, func(name string) bool { return name == s.name })
+		}
+	}
+	switch {
+	case call.done:
+		c.forget(call)
+	case a.err != nil && len(call.at) > 0: // what the other one says counts: it may have the message
+	case a.full() && c.ready(call.refused):
+		c.dispatch(call)
 	default:
+		call.answer <- a
+		c.finish(call)
 	}
 }
 
 // maxBatch bounds the octets of a send of more than one frame, see spool_service.proto.
 const maxBatch = 240 << 10
 
-// take returns the frames that s is to send next, and whether more are left. The calls among them now belong to s.
-func (c *Client) take(s *stream) (frames []*spoolv1.SubmitFrame, more bool) {
+// take returns the frames that s is to send next.
+func (c *Client) take(s *stream) (frames []*spoolv1.SubmitFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != s {
-		c.signal() // it was meant for the next one
-		return nil, false
-	}
 	size := 0
-	for _, id := range c.aborts {
+	for _, id := range s.aborts {
 		frames = append(frames, abortFrame(id))
 		size += len(id) + 16
 	}
-	c.aborts = nil
-	for len(c.queue) > 0 {
-		call := c.queue[0]
+	s.aborts = nil
+	for len(s.queue) > 0 {
+		call := s.queue[0]
 		if len(frames) > 0 && size+call.size > maxBatch {
-			return frames, true
+			break
 		}
-		c.queue[0] = nil
-		c.queue = c.queue[1:]
-		if c.calls[call.begin.GetId()] != call { // withdrawn, or answered after all
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		i := call.find(s)
+		if call.done || i < 0 {
 			continue
 		}
-		frames = append(frames, call.frame(call.sent))
-		call.on, call.sent = s, true
+		frames = append(frames, call.frame())
+		call.at[i].sent = true
+		if !call.mayHave(s.name) {
+			call.seen = append(call.seen, s.name)
+		}
 		size += call.size
 	}
-	c.queue = nil
-	return frames, false
-}
-
-// requeue makes the messages that s left without an answer the next ones to be sent.
-func (c *Client) requeue(s *stream) (count int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, call := range c.calls {
-		if call.on == s {
-			call.on = nil
-			c.queue = append(c.queue, call)
-			count++
-		}
+	if len(s.queue) == 0 {
+		s.queue = nil
 	}
-	c.signal()
-	return count
-}
-
-// giveUp tells the clients of messages that no spool can have seen that there is none. Those that were sent wait on,
-// since a spool may have accepted them.
-func (c *Client) giveUp() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.current != nil {
-		return
+	s.pushing = time.Time{}
+	if len(frames) > 0 {
+		s.pushing = time.Now()
 	}
-	c.down = true
-	var sent []*call
-	for _, call := range c.queue {
-		switch {
-		case c.calls[call.begin.GetId()] != call:
-		case call.sent:
-			sent = append(sent, call)
-		default:
-			delete(c.calls, call.begin.GetId())
-			call.answer <- answer{err: errUnreachable}
-		}
-	}
-	c.queue = sent
-}
-
-// abandon ends all messages, at the end of Run.
-func (c *Client) abandon() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.down = true
-	for id, call := range c.calls {
-		delete(c.calls, id)
-		call.answer <- answer{err: errUnreachable}
-	}
-	c.queue, c.aborts = nil, nil
+	return frames
 }

@@ -21,12 +21,33 @@ type submitStream = grpc.BidiStreamingClient[spoolv1.SubmitRequest, spoolv1.Subm
 type stream struct {
 	rpc      submitStream
 	spool    *target
+	name     string                  // of the spool; set before anything else happens on the stream
 	cancel   context.CancelCauseFunc // ends the call
 	patience time.Duration           // how long a send may take
 	stalled  atomic.Bool             // one took longer
-	drained  chan struct{}           // closed when the spool wants nothing new
-	drain    sync.Once
-	finished chan struct{} // closed when nothing more is answered on it
+	drained  atomic.Bool             // the spool wants nothing new
+	left     chan struct{}           // closed when it takes no more messages
+	wake     chan struct{}           // has room for one; filled when queue or aborts grow
+
+	// What follows is guarded by Client.mu.
+
+	queue          []*call   // those that the next sends take
+	aborts         []string  // ids to be taken back by the next send
+	frames, octets int       // of small messages that are in queue or without an answer
+	large          int       // large messages that are under way to the same spool
+	heard          time.Time // when the last answer came, or, if that is later, when there began to be one to come
+	aside          time.Time // until when others are asked first, since the spool had no room
+	pushing        time.Time // when the send under way began; zero if there is none
+	peers          []string  // addresses of other spools, as the last hello told
+	gone           bool      // left is closed
+}
+
+// signal wakes the sender.
+func (s *stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
 }
 
 // connect opens a stream to a spool and exchanges hellos. The caller calls the stream's cancel when done with it.
@@ -34,7 +55,10 @@ func (c *Client) connect(ctx context.Context, spool *target) (*stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(c.opts.HelloTimeout, func() { cancel(errors.New("no hello in time")) })
 	rpc, err := spool.Submit(ctx)
-	s := &stream{patience: c.opts.SendTimeout, rpc: rpc, spool: spool, cancel: cancel, drained: make(chan struct{}), finished: make(chan struct{})}
+	s := &stream{
+		rpc: rpc, spool: spool, cancel: cancel, patience: c.opts.SendTimeout,
+		left: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
 	if err == nil {
 		err = c.greet(s)
 	}
@@ -78,23 +102,28 @@ func (c *Client) greet(s *stream) error {
 	if len(resp.GetFrames()) == 0 || resp.GetFrames()[0].GetHello() == nil {
 		return errors.New("spool did not say hello first")
 	}
-	if v := resp.GetFrames()[0].GetHello().GetProtocolVersion(); v != protocolVersion {
+	answer := resp.GetFrames()[0].GetHello()
+	if v := answer.GetProtocolVersion(); v != protocolVersion {
 		return fmt.Errorf("spool speaks protocol version %d, want %d", v, protocolVersion)
 	}
+	s.name = answer.GetSpool()
 	c.handle(s, resp)
 	return nil
 }
 
-// serve runs a stream for small messages until it ends, then queues again what it left without an answer.
+// serve runs a stream for small messages until it ends, then has others take what it left without an answer.
 func (c *Client) serve(ctx context.Context, s *stream) {
 	var sender sync.WaitGroup
 	sender.Go(func() { c.send(s) })
 	err := c.receive(s)
 	s.cancel(nil)
-	close(s.finished)
+	c.leave(s)
 	sender.Wait()
-	if n := c.requeue(s); n > 0 || ctx.Err() == nil && !errors.Is(err, io.EOF) {
-		c.opts.Logger.WarnContext(ctx, "stream to spool ended", "error", err, "unanswered", n)
+	switch n := c.collect(s, !s.drained.Load() && !s.stalled.Load()); {
+	case n > 0 || ctx.Err() == nil && !errors.Is(err, io.EOF):
+		c.opts.Logger.WarnContext(ctx, "stream to spool ended", "spool", s.name, "error", err, "unanswered", n)
+	case ctx.Err() == nil:
+		c.opts.Logger.InfoContext(ctx, "spool has stopped", "spool", s.name)
 	}
 }
 
@@ -102,21 +131,18 @@ func (c *Client) serve(ctx context.Context, s *stream) {
 func (c *Client) send(s *stream) {
 	for {
 		select {
-		case <-c.wake:
-		case <-s.drained:
+		case <-s.wake:
+		case <-s.left:
 			_ = s.rpc.CloseSend() // what can't be sent any more is told by the receiver
 			return
-		case <-s.finished:
-			return
 		}
-		for more := true; more; {
-			var frames []*spoolv1.SubmitFrame
-			if frames, more = c.take(s); len(frames) == 0 {
+		for {
+			frames := c.take(s)
+			if len(frames) == 0 {
 				break
 			}
 			if s.push(frames...) != nil {
 				s.cancel(nil) // the receiver ends by it and tells why
-				<-s.finished
 				return
 			}
 		}
@@ -136,16 +162,17 @@ func (c *Client) receive(s *stream) error {
 
 func (c *Client) handle(s *stream, resp *spoolv1.SubmitResponse) {
 	for _, f := range resp.GetFrames() {
-		if id, a, ok := answerTo(f); ok {
-			c.resolve(id, a)
+		if id, a, ok := s.answerTo(f); ok {
+			c.resolve(s, id, a)
 			continue
 		}
 		switch kind := f.GetKind().(type) {
 		case *spoolv1.SubmitReplyFrame_Hello:
 			c.clock.hear(kind.Hello)
-			c.hearOf(kind.Hello.GetPeers())
+			c.hearOf(s, kind.Hello.GetPeers())
 		case *spoolv1.SubmitReplyFrame_Drain:
-			s.drain.Do(func() { close(s.drained) })
+			s.drained.Store(true)
+			c.leave(s)
 		}
 	}
 }

@@ -1,8 +1,7 @@
 package gatewayrpc
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"context"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -19,33 +18,66 @@ type Conn interface {
 // target is a spool to open streams to.
 type target struct {
 	spoolv1.SpoolServiceClient
-	conn Conn // closed once nobody uses it; nil where the connection is the caller's
-	uses int  // guarded by Client.mu
+	address string // as a spool told; empty where the connection is the caller's
+	conn    Conn   // closed once nobody uses it; nil where the connection is the caller's
+	uses    int    // guarded by Client.mu
 }
 
-// pick returns the next spool to try: first those that the last one told of, since that is stopping or gone, then those that
-// were given. The caller releases it.
-func (c *Client) pick() (*target, error) {
+// hearOf remembers the spools that s tells of.
+func (c *Client) hearOf(s *stream, peers []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := c.next % (len(c.peers) + len(c.given))
-	c.next++
-	if i >= len(c.peers) {
-		return c.use(c.given[i-len(c.peers)]), nil
-	}
-	conn, err := c.opts.Dial(c.peers[i])
-	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", c.peers[i], err)
-	}
-	return c.use(&target{SpoolServiceClient: spoolv1.NewSpoolServiceClient(conn), conn: conn}), nil
+	s.peers = peers
+	c.lookAround()
 }
 
-// use counts a use. c.mu must be held.
-func (c *Client) use(t *target) *target {
-	t.uses++
-	return t
+// lookAround has Run meet spools that others tell of.
+func (c *Client) lookAround() {
+	select {
+	case c.told <- struct{}{}:
+	default: // it looks at all of them
+	}
 }
 
+// meet returns the spools that others tell of and to which no stream is kept yet. The caller releases them.
+func (c *Client) meet(ctx context.Context) (unmet []*target) {
+	if c.opts.Dial == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.streams {
+		for _, address := range s.peers {
+			if c.met[address] {
+				continue
+			}
+			conn, err := c.opts.Dial(address)
+			if err != nil {
+				c.opts.Logger.WarnContext(ctx, "no connection to a spool that another told of", "address", address, "error", err)
+				continue
+			}
+			c.met[address] = true
+			unmet = append(unmet, &target{
+				SpoolServiceClient: spoolv1.NewSpoolServiceClient(conn), address: address, conn: conn, uses: 1,
+			})
+		}
+	}
+	return unmet
+}
+
+// part tells whether a spool that can't be reached is gone for good: there are others, and none tells of it.
+func (c *Client) part(t *target) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.address == "" || len(c.streams) == 0 ||
+		slices.ContainsFunc(c.streams, func(s *stream) bool { return slices.Contains(s.peers, t.address) }) {
+		return false
+	}
+	delete(c.met, t.address)
+	return true
+}
+
+// release ends a use of a target.
 func (c *Client) release(t *target) {
 	c.mu.Lock()
 	t.uses--
@@ -54,17 +86,4 @@ func (c *Client) release(t *target) {
 	if last {
 		_ = t.conn.Close() // there is nothing on it any more
 	}
-}
-
-// hearOf remembers the spools that the one which is connected tells of, in an order of this gateway's own, so that not all
-// gateways go to the same one.
-func (c *Client) hearOf(peers []string) {
-	if c.opts.Dial == nil {
-		return
-	}
-	peers = slices.Clone(peers)
-	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] }) //nolint:gosec // balance needs no secret
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.peers, c.next = peers, 0
 }

@@ -5,39 +5,80 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/rohrpost/rohrpost/gateway"
 	spoolv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/spool/v1"
 )
 
-// An answer that is on its way when the client's time ends counts: else a message would be accepted and its client told
-// 451, and send it again (promise P3).
-func TestAnswerInTheMomentOfWithdrawal(t *testing.T) {
-	c := &Client{wake: make(chan struct{}, 1), calls: map[string]*call{}}
-	// As resolve leaves it between taking the call out and giving the answer.
-	one := &call{begin: &spoolv1.SubmitBegin{Id: "one"}, answer: make(chan answer, 1), sent: true}
+// idle returns a client that is not run, with streams to the named spools on which nothing is sent.
+func idle(t *testing.T, spools ...string) *Client {
+	t.Helper()
+	c, err := New([]grpc.ClientConnInterface{nil}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range spools {
+		c.join(&stream{name: name, left: make(chan struct{}), wake: make(chan struct{}, 1)})
+	}
+	return c
+}
+
+func newCall(id string) *call {
+	return &call{id: id, size: 1000, begin: &spoolv1.SubmitBegin{Id: id}, deadline: time.Now().Add(time.Hour), answer: make(chan answer, 1)}
+}
+
+// ended is a context that has.
+func ended(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	type outcome struct {
-		receipt gateway.Receipt
-		err     error
+	return ctx
+}
+
+// An answer that comes when the client's time ends counts: else a message would be accepted and its client told 451, and
+// send it again (promise P3).
+func TestAnswerInTheMomentOfWithdrawal(t *testing.T) {
+	c := idle(t, "a")
+	one := newCall("one")
+	if err := c.enqueue(one); err != nil {
+		t.Fatal(err)
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		receipt, err := c.withdraw(ctx, one)
-		done <- outcome{receipt, err}
-	}()
-	select {
-	case got := <-done:
-		t.Fatalf("did not wait for the answer: %v", got)
-	case <-time.After(50 * time.Millisecond):
-	}
-	one.answer <- answer{receipt: gateway.Receipt{SuspectedDuplicateOf: "x"}}
-	if got := <-done; got.err != nil || got.receipt.SuspectedDuplicateOf != "x" {
+	c.take(c.streams[0])
+	c.resolve(c.streams[0], "one", answer{receipt: gateway.Receipt{SuspectedDuplicateOf: "x"}})
+	if got := c.withdraw(ended(t), one); got.err != nil || got.receipt.SuspectedDuplicateOf != "x" {
 		t.Errorf("got %v", got)
 	}
-	// A message that still waits is taken back.
-	c.calls["one"] = one
-	if _, err := c.withdraw(ctx, one); err == nil || len(c.calls) != 0 {
-		t.Errorf("%v, %d calls", err, len(c.calls))
+	if len(c.calls) != 0 {
+		t.Errorf("%d calls are kept", len(c.calls))
+	}
+}
+
+// A message that a spool may have is taken back there, and counts towards what that owes until it answers. One that was not
+// sent yet is forgotten.
+func TestWithdrawal(t *testing.T) {
+	c := idle(t, "a")
+	s := c.streams[0]
+	for _, sent := range []bool{false, true} {
+		one := newCall("one")
+		if err := c.enqueue(one); err != nil {
+			t.Fatal(err)
+		}
+		if sent {
+			c.take(s)
+		}
+		if got := c.withdraw(ended(t), one); got.err == nil {
+			t.Errorf("sent %t: accepted", sent)
+		}
+		frames := c.take(s)
+		if aborted := len(frames) == 1 && frames[0].GetAbort().GetId() == "one"; aborted != sent || len(frames) > 1 {
+			t.Errorf("sent %t: the spool is sent %v", sent, frames)
+		}
+		if owes := s.frames == 1; owes != sent {
+			t.Errorf("sent %t: the spool owes %d answers", sent, s.frames)
+		}
+		c.resolve(s, "one", answer{err: errUnreachable})
+		if len(c.calls) != 0 || s.load() != 0 {
+			t.Errorf("sent %t: %d calls are kept, load %d", sent, len(c.calls), s.load())
+		}
 	}
 }
