@@ -15,7 +15,7 @@ import (
 
 // Commit makes a batch durable.
 //
-// It inserts a table's rows by one statement first, all in one round trip. Where a row is there already, or where an earlier
+// It copies the rows into their tables first, all in one round trip. Where a row is there already, or where an earlier
 // commit of the batch is not known, it inserts what is not there, row by row. That makes a commit whose outcome is not known
 // safe to repeat: if the backend of the first is still committing, it holds its keys in the unique indexes, and the second
 // waits there until the first has ended. Either way exactly one of them has written the row when the second returns.
@@ -48,13 +48,7 @@ func (s *Store) commit(ctx context.Context, inc spool.Incarnation, batch *spool.
 		return err
 	}
 	if !again {
-		err = s.inBatch(ctx, inc, func(q *pgx.Batch) {
-			for _, set := range rows.all() {
-				set.queueInsert(q)
-			}
-			queueChanges(q, inc, batch)
-			queueCoverage(q, rows.messages)
-		})
+		err = s.inBatch(ctx, inc, rows, func(q *pgx.Batch) { queueChanges(q, inc, batch) })
 	}
 	if again || sqlState(err) == stateUniqueViolation {
 		err = s.inTx(ctx, inc, func(ctx context.Context, tx pgx.Tx) error {
@@ -122,7 +116,7 @@ func repeatBatch(ctx context.Context, tx pgx.Tx, inc spool.Incarnation, rows *en
 func appendRows(ctx context.Context, tx pgx.Tx, rows *encoded) (int64, error) {
 	var wrote int64
 	for _, set := range rows.all() {
-		if len(set.rows) == 0 {
+		if set.len() == 0 {
 			continue
 		}
 		n, err := set.insertNew(ctx, tx)
@@ -137,14 +131,14 @@ func appendRows(ctx context.Context, tx pgx.Tx, rows *encoded) (int64, error) {
 func change(ctx context.Context, tx pgx.Tx, inc spool.Incarnation, rows *encoded, batch *spool.Batch) error {
 	q := &pgx.Batch{}
 	queueChanges(q, inc, batch)
-	queueCoverage(q, rows.messages)
+	queueCoverage(q, rows.cut)
 	return tx.SendBatch(ctx, q).Close()
 }
 
 func (e *encoded) len() int {
 	n := 0
 	for _, set := range e.all() {
-		n += len(set.rows)
+		n += set.len()
 	}
 	return n
 }

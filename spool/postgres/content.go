@@ -16,19 +16,14 @@ var errIncomplete = errors.New("its content is not complete")
 
 // queueCoverage sees that the content of every message of a batch that is kept in chunks is there, by this transaction or
 // an earlier one (P1: envelope and content are committed).
-func queueCoverage(q *pgx.Batch, messages *rowSet) {
-	for i, row := range messages.rows {
-		owner, size := row[1].(int64), row[5].(int64) // by the columns in encode
-		if row[len(row)-1].([]byte) != nil {
-			continue
-		}
-		id := messages.messages[i]
+func queueCoverage(q *pgx.Batch, cut []cutContent) {
+	for _, c := range cut {
 		q.Queue(`SELECT at_offset, at_offset + octet_length(data) FROM content_chunk
-			WHERE message_id = $1 AND owner = $2 ORDER BY at_offset`, id, owner).
+			WHERE message_id = $1 AND owner = $2 ORDER BY at_offset`, c.id, int64(c.owner)).
 			Query(func(rows pgx.Rows) error {
 				covered, err := coverage(rows)
-				if err == nil && covered < size {
-					err = &spool.RowError{Message: id, Err: fmt.Errorf("%w: %d of %d octets", errIncomplete, covered, size)}
+				if err == nil && covered < c.size {
+					err = &spool.RowError{Message: c.id, Err: fmt.Errorf("%w: %d of %d octets", errIncomplete, covered, c.size)}
 				}
 				return err
 			})

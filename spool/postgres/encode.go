@@ -1,13 +1,12 @@
 package postgres
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
-	"google.golang.org/protobuf/encoding/protodelim"
+	"github.com/jackc/pgx/v5/pgtype"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
@@ -24,40 +23,38 @@ const (
 // encoded is what a batch appends.
 type encoded struct {
 	messages, chunks, attempts, outcomes *rowSet
+	cut                                  []cutContent
+}
+
+// cutContent is a message of the batch whose content stands in chunk rows.
+type cutContent struct {
+	id    spool.ID
+	owner spool.Incarnation
+	size  int64
 }
 
 func (e *encoded) all() []*rowSet { return []*rowSet{e.messages, e.chunks, e.attempts, e.outcomes} }
 
-// The columns of the tables, in the order in which rows are made below.
+// The tables and their columns, in the order in which rows are made below.
 var (
-	messageRow = columns(`id uuid, owner bigint, sender text, recipients text[], accepted_at timestamptz, size bigint,
-		content_hash bytea, envelope bytea, edits bytea, verdict bytea, traceparent text, tracestate text, content bytea`)
-	chunkRow   = columns("message_id uuid, owner bigint, at_offset bigint, seq integer, data bytea")
-	attemptRow = columns(`id uuid, message_id uuid, kind text, destination text, number integer, token bytea,
-		recipients integer[], ended_recipients integer[], ended_states text[], ended_replies text[], at timestamptz,
-		verdict bytea, ` + journalRow)
-	outcomeRow = columns("message_id uuid, states text[], replies text[], at timestamptz, verdict bytea, " + journalRow)
+	messageTable = newTable("message", `id, owner, sender, recipients, accepted_at, size, content_hash, envelope, edits, verdict,
+		traceparent, tracestate, content`, "(id) DO NOTHING")
+	// The same octets may have been cut differently before: the longer chunk covers the shorter.
+	chunkTable = newTable("content_chunk", "message_id, owner, at_offset, seq, data", `(message_id, owner, at_offset) DO UPDATE
+		SET data = EXCLUDED.data WHERE octet_length(EXCLUDED.data) > octet_length(content_chunk.data)`)
+	attemptTable = newTable("attempt", `id, message_id, kind, destination, number, token, recipients, ended_recipients, ended_states,
+		ended_replies, at, verdict, `+journalColumns, "(id) DO NOTHING")
+	outcomeTable = newTable("outcome", "message_id, states, replies, at, verdict, "+journalColumns, "(message_id) DO NOTHING")
 )
 
-const journalRow = `journal bytea, journal_at timestamptz[], journal_event text[], journal_stage text[],
-	journal_detail text[]`
+const journalColumns = "journal, journal_at, journal_event, journal_stage, journal_detail"
 
 // encode makes rows of a batch. An error is a [*spool.RowError].
 func encode(inc spool.Incarnation, batch *spool.Batch) (*encoded, error) {
-	e := &encoded{
-		messages: &rowSet{table: "message", conflict: "(id) DO NOTHING", columns: messageRow},
-		// The same octets may have been cut differently before: the longer chunk covers the shorter.
-		chunks: &rowSet{
-			table: "content_chunk", columns: chunkRow,
-			conflict: `(message_id, owner, at_offset) DO UPDATE SET data = EXCLUDED.data
-				WHERE octet_length(EXCLUDED.data) > octet_length(content_chunk.data)`,
-		},
-		attempts: &rowSet{table: "attempt", conflict: "(id) DO NOTHING", columns: attemptRow},
-		outcomes: &rowSet{table: "outcome", conflict: "(message_id) DO NOTHING", columns: outcomeRow},
-	}
+	e := newEncoded(batch)
 	for i := range batch.Chunks {
 		c := &batch.Chunks[i]
-		e.chunks.add(c.Message, c.Message, int64(inc), c.Offset, c.Seq, c.Data)
+		e.chunk(inc, c.Message, c.Offset, c.Seq, c.Data)
 	}
 	for i := range batch.Messages {
 		if err := e.message(inc, &batch.Messages[i]); err != nil {
@@ -75,6 +72,38 @@ func encode(inc spool.Incarnation, batch *spool.Batch) (*encoded, error) {
 		}
 	}
 	return e, nil
+}
+
+// rowSize is about what a row takes besides content, in octets.
+const rowSize = 1 << 10
+
+// newEncoded makes room for a batch, so that content is copied once.
+func newEncoded(batch *spool.Batch) *encoded {
+	messages, chunks := rowSize*len(batch.Messages), rowSize*len(batch.Chunks)
+	for i := range batch.Messages {
+		if n := len(batch.Messages[i].Content); n > inlineSize {
+			chunks += n
+		} else {
+			messages += n
+		}
+	}
+	for i := range batch.Chunks {
+		chunks += len(batch.Chunks[i].Data)
+	}
+	return &encoded{
+		messages: newRows(messageTable, messages), chunks: newRows(chunkTable, chunks),
+		attempts: newRows(attemptTable, rowSize*len(batch.Attempts)), outcomes: newRows(outcomeTable, rowSize*len(batch.Outcomes)),
+	}
+}
+
+func (e *encoded) chunk(inc spool.Incarnation, id spool.ID, offset int64, seq int32, data []byte) {
+	r := e.chunks
+	r.add(id)
+	r.uuid(id)
+	r.bigint(int64(inc))
+	r.bigint(offset)
+	r.integer(seq)
+	r.bytea(notNil(data))
 }
 
 func (e *encoded) message(inc spool.Incarnation, m *spool.Message) error {
@@ -102,29 +131,39 @@ func (e *encoded) message(inc spool.Incarnation, m *spool.Message) error {
 	for _, r := range m.Envelope.GetRecipients() {
 		recipients = append(recipients, clean(r.GetAddress()))
 	}
+	r := e.messages
+	r.add(m.ID)
+	r.uuid(m.ID)
+	r.bigint(int64(inc))
+	r.text(clean(m.Envelope.GetSender()))
+	r.texts(recipients)
+	r.timestamptz(m.Accepted)
+	r.bigint(m.Size)
+	r.bytea(notNil(m.Hash))
+	r.bytea(notNil(envelope))
+	r.bytea(edits)
+	r.bytea(verdict)
+	r.text(clean(m.Trace.GetTraceparent()))
+	r.text(clean(m.Trace.GetTracestate()))
+	r.bytea(e.inline(inc, m))
+	return nil
+}
+
+// inline is the content that stands in the message's own row; nil where it stands in chunk rows, of which it makes those that
+// are not there yet.
+func (e *encoded) inline(inc spool.Incarnation, m *spool.Message) []byte {
 	content := m.Content
 	if m.Size == 0 {
 		content = []byte{}
 	}
-	if len(content) > inlineSize {
-		e.cut(inc, m.ID, content)
-		content = nil
+	if content != nil && len(content) <= inlineSize {
+		return content
 	}
-	hash := m.Hash
-	if hash == nil {
-		hash = []byte{}
-	}
-	e.messages.add(m.ID, m.ID, int64(inc), clean(m.Envelope.GetSender()), recipients, m.Accepted, m.Size, hash, envelope,
-		edits, verdict, clean(m.Trace.GetTraceparent()), clean(m.Trace.GetTracestate()), content)
-	return nil
-}
-
-// cut makes chunk rows of content that is too large for the message's row.
-func (e *encoded) cut(inc spool.Incarnation, id spool.ID, content []byte) {
 	for offset := 0; offset < len(content); offset += chunkSize {
-		end := min(offset+chunkSize, len(content))
-		e.chunks.add(id, id, int64(inc), int64(offset), int32(offset/chunkSize), content[offset:end])
+		e.chunk(inc, m.ID, int64(offset), int32(offset/chunkSize), content[offset:min(offset+chunkSize, len(content))])
 	}
+	e.cut = append(e.cut, cutContent{id: m.ID, owner: inc, size: m.Size})
+	return nil
 }
 
 func (e *encoded) attempt(a *spool.Attempt) error {
@@ -137,15 +176,21 @@ func (e *encoded) attempt(a *spool.Attempt) error {
 	for i, end := range a.Ended {
 		indexes[i] = end.Recipient
 	}
-	journal, err := encodeJournal(a.Journal)
-	if err != nil {
-		return err
-	}
-	e.attempts.add(a.Message, append([]any{
-		a.ID, a.Message, string(a.Kind), clean(a.Destination), a.Number, a.Token, notNil(a.Recipients), indexes, states,
-		replies, a.Time, verdict,
-	}, journal...)...)
-	return nil
+	r := e.attempts
+	r.add(a.Message)
+	r.uuid(a.ID)
+	r.uuid(a.Message)
+	r.text(string(a.Kind))
+	r.text(clean(a.Destination))
+	r.integer(a.Number)
+	r.bytea(a.Token)
+	r.integers(a.Recipients)
+	r.integers(indexes)
+	r.texts(states)
+	r.texts(replies)
+	r.timestamptz(a.Time)
+	r.bytea(verdict)
+	return r.journal(a.Journal)
 }
 
 func (e *encoded) outcome(o *spool.Outcome) error {
@@ -158,13 +203,15 @@ func (e *encoded) outcome(o *spool.Outcome) error {
 	if err != nil {
 		return err
 	}
-	journal, err := encodeJournal(o.Journal)
-	if err != nil {
-		return err
-	}
 	states, replies := encodeEnds(o.Recipients)
-	e.outcomes.add(o.Message, append([]any{o.Message, states, replies, o.Time, verdict}, journal...)...)
-	return nil
+	r := e.outcomes
+	r.add(o.Message)
+	r.uuid(o.Message)
+	r.texts(states)
+	r.texts(replies)
+	r.timestamptz(o.Time)
+	r.bytea(verdict)
+	return r.journal(o.Journal)
 }
 
 func marshalVerdict(v *mailv1.Verdict) ([]byte, error) {
@@ -181,17 +228,21 @@ func marshalVerdict(v *mailv1.Verdict) ([]byte, error) {
 func encodeEnds(ends []spool.RecipientEnd) (states, replies []string) {
 	states, replies = make([]string, len(ends)), make([]string, len(ends))
 	for i, end := range ends {
-		states[i], replies[i] = stateName(end.State), replyText(end.Reply)
+		states[i], replies[i] = stateNames[end.State], replyText(end.Reply)
 	}
 	return states, replies
 }
 
 const statePrefix = "RECIPIENT_STATE_"
 
-// stateName is a recipient's state as it stands in a table, such as `delivered`.
-func stateName(s mailv1.RecipientState) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), statePrefix))
-}
+// stateNames are recipients' states as they stand in a table, such as `delivered`.
+var stateNames = func() map[mailv1.RecipientState]string {
+	names := map[mailv1.RecipientState]string{}
+	for number, name := range mailv1.RecipientState_name {
+		names[mailv1.RecipientState(number)] = strings.ToLower(strings.TrimPrefix(name, statePrefix))
+	}
+	return names
+}()
 
 // replyText is a reply as it stands in a table: code, enhanced code or "-", text. Empty if there is none.
 func replyText(r *mailv1.Reply) string {
@@ -205,19 +256,27 @@ func replyText(r *mailv1.Reply) string {
 	return clean(strconv.Itoa(int(r.GetCode())) + " " + enhanced + " " + r.GetText())
 }
 
-// encodeJournal gives the values of journalRow: the entries as they are, and what people read of them.
-func encodeJournal(entries []*mailv1.JournalEntry) ([]any, error) {
-	var all bytes.Buffer
-	at := make([]time.Time, len(entries))
-	event, stage, detail := make([]string, len(entries)), make([]string, len(entries)), make([]string, len(entries))
-	for i, entry := range entries {
-		if _, err := protodelim.MarshalTo(&all, entry); err != nil {
-			return nil, err
+// journal writes the columns of journalColumns: the entries as they are, and what people read of them.
+func (r *rowSet) journal(entries []*mailv1.JournalEntry) error {
+	var all []byte
+	for _, entry := range entries {
+		var err error
+		if all, err = appendDelimited(all, entry); err != nil {
+			return err
 		}
-		at[i] = entry.GetTime().AsTime()
-		event[i], stage[i], detail[i] = clean(entry.GetEvent()), clean(entry.GetStage()), clean(journalDetail(entry))
 	}
-	return []any{all.Bytes(), at, event, stage, detail}, nil
+	r.bytea(all)
+	array(r, pgtype.TimestamptzOID, len(entries), func(i int) { r.timestamptz(entries[i].GetTime().AsTime()) })
+	array(r, pgtype.TextOID, len(entries), func(i int) { r.text(clean(entries[i].GetEvent())) })
+	array(r, pgtype.TextOID, len(entries), func(i int) { r.text(clean(entries[i].GetStage())) })
+	array(r, pgtype.TextOID, len(entries), func(i int) { r.text(clean(journalDetail(entries[i]))) })
+	return nil
+}
+
+// appendDelimited appends a message behind its length, as protodelim reads it.
+func appendDelimited(b []byte, m proto.Message) ([]byte, error) {
+	b = protowire.AppendVarint(b, uint64(proto.Size(m)))
+	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
 }
 
 // journalDetail is the line that people read about an entry.

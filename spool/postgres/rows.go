@@ -2,147 +2,182 @@ package postgres
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/rohrpost/rohrpost/spool"
 )
 
-// rowSet is rows for one table, to be inserted.
-type rowSet struct {
-	table    string
-	columns  []column
-	conflict string // what follows ON CONFLICT
-	rows     [][]any
-	messages []spool.ID // of each row
+// table is a table into which rows are inserted.
+type table struct {
+	columns int
+	copying string // takes rows as they are encoded here
+	insert  string // inserts one row unless it is there
 }
 
-// column is a column of a table with the SQL type of its values.
-type column struct{ name, kind string }
-
-// columns reads a list such as "id uuid, owner bigint".
-func columns(list string) []column {
-	var all []column
-	for _, item := range strings.Split(list, ",") {
-		name, kind, _ := strings.Cut(strings.TrimSpace(item), " ")
-		all = append(all, column{name, kind})
-	}
-	return all
-}
-
-func (r *rowSet) add(message spool.ID, values ...any) {
-	r.rows = append(r.rows, values)
-	r.messages = append(r.messages, message)
-}
-
-func (r *rowSet) names() string {
-	names := make([]string, len(r.columns))
-	for i, c := range r.columns {
-		names[i] = c.name
-	}
-	return strings.Join(names, ", ")
-}
-
-// queueInsert queues one statement that inserts all rows: each column travels as an array. Arrays within it, which would
-// have to be of one length, travel as text.
-func (r *rowSet) queueInsert(q *pgx.Batch) {
-	if len(r.rows) == 0 {
-		return
-	}
-	values, arrays := make([]string, len(r.columns)), make([]string, len(r.columns))
-	args := make([]any, len(r.columns))
-	for i, c := range r.columns {
-		values[i], arrays[i] = c.name, fmt.Sprintf("$%d::%s[]", i+1, c.kind)
-		if strings.HasSuffix(c.kind, "[]") {
-			values[i], arrays[i] = c.name+"::"+c.kind, fmt.Sprintf("$%d::text[]", i+1)
-		}
-		args[i] = r.array(i, c.kind)
-	}
-	q.Queue(fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM unnest(%s) AS row (%s)",
-		r.table, r.names(), strings.Join(values, ", "), strings.Join(arrays, ", "), r.names()), args...)
-}
-
-// array gives the values of a column.
-func (r *rowSet) array(i int, kind string) any {
-	switch kind {
-	case "uuid":
-		// Given a uuid.UUID, pgx tries its text first, fails with an error that it formats, and then reads the text again.
-		return valuesOf(r.rows, i, func(v any) pgtype.UUID { return pgtype.UUID{Bytes: v.(spool.ID), Valid: true} })
-	case "bigint":
-		return valuesOf(r.rows, i, asIs[int64])
-	case "integer":
-		return valuesOf(r.rows, i, asIs[int32])
-	case "bytea":
-		return valuesOf(r.rows, i, asIs[[]byte])
-	case "timestamptz":
-		return valuesOf(r.rows, i, asIs[time.Time])
-	case "text":
-		return valuesOf(r.rows, i, asIs[string])
-	case "text[]":
-		return valuesOf(r.rows, i, func(v any) string { return arrayText(v.([]string), quoted) })
-	case "integer[]":
-		return valuesOf(r.rows, i, func(v any) string {
-			return arrayText(v.([]int32), func(n int32) string { return strconv.Itoa(int(n)) })
-		})
-	case "timestamptz[]":
-		return valuesOf(r.rows, i, func(v any) string {
-			return arrayText(v.([]time.Time), func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) })
-		})
-	default:
-		panic("postgres: a column of kind " + kind) // only the tables in encode are inserted
-	}
-}
-
-func asIs[T any](v any) T { return v.(T) }
-
-// valuesOf gives a column as an array that pgx need not look at by reflection.
-func valuesOf[T any](rows [][]any, i int, of func(any) T) pgtype.FlatArray[T] {
-	values := make(pgtype.FlatArray[T], len(rows))
-	for n, row := range rows {
-		values[n] = of(row[i])
-	}
-	return values
-}
-
-// arrayText writes an array as PostgreSQL reads it. (PostgreSQL documentation, array input and output syntax.)
-func arrayText[T any](values []T, text func(T) string) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, v := range values {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(text(v))
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-var quoter = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-func quoted(s string) string { return `"` + quoter.Replace(s) + `"` }
-
-// insertNew inserts the rows that are not there yet, one statement for each, and tells how many that were.
-func (r *rowSet) insertNew(ctx context.Context, tx pgx.Tx) (int64, error) {
-	places := make([]string, len(r.columns))
+// newTable knows a table by the names of its columns and by what follows ON CONFLICT.
+func newTable(name, columns, conflict string) *table {
+	n := strings.Count(columns, ",") + 1
+	places := make([]string, n)
 	for i := range places {
 		places[i] = fmt.Sprintf("$%d", i+1)
 	}
-	sql := fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT %s", r.table, r.names(), strings.Join(places, ", "), r.conflict)
-	batch := &pgx.Batch{}
-	var wrote int64
-	for _, row := range r.rows {
-		batch.Queue(sql, row...).Exec(func(tag pgconn.CommandTag) error {
-			wrote += tag.RowsAffected()
-			return nil
-		})
+	return &table{
+		columns: n,
+		copying: fmt.Sprintf("COPY %s (%s) FROM STDIN (FORMAT binary)", name, columns),
+		insert:  fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT %s", name, columns, strings.Join(places, ", "), conflict),
 	}
-	err := tx.SendBatch(ctx, batch).Close()
+}
+
+// rowSet is rows for one table, encoded as COPY takes them. (PostgreSQL documentation, COPY, binary format.)
+type rowSet struct {
+	*table
+	data     []byte     // of all rows, one after another, behind what copyHead is
+	starts   []int      // of each row in data
+	messages []spool.ID // of each row
+}
+
+// copyHead stands before the rows: the type of a message and room for its length; then the signature, flags and the length of an
+// extension. copyTrailer stands after them.
+var (
+	copyHead    = []byte("d\x00\x00\x00\x00" + "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00")
+	copyTrailer = []byte{0xff, 0xff}
+)
+
+// copyFrame is how much of copyHead belongs to the message.
+const copyFrame = 5
+
+// newRows makes an empty set with room for octets.
+func newRows(t *table, room int) *rowSet {
+	return &rowSet{table: t, data: append(make([]byte, 0, len(copyHead)+room), copyHead...)}
+}
+
+// add begins a row about a message. All columns of the table must follow, in its order.
+func (r *rowSet) add(message spool.ID) {
+	r.starts, r.messages = append(r.starts, len(r.data)), append(r.messages, message)
+	r.data = binary.BigEndian.AppendUint16(r.data, uint16(r.columns))
+}
+
+func (r *rowSet) len() int { return len(r.starts) }
+
+// copyAll appends the rows of all sets. It sends them together, and then reads what came of it: one round trip. What the
+// server says to a row that it does not take ends the transaction, and it passes over the rest.
+func copyAll(ctx context.Context, conn *pgx.Conn, sets []*rowSet) error {
+	server := conn.PgConn()
+	front := server.Frontend()
+	var err error
+	sent := 0
+	for _, set := range sets {
+		if set.len() == 0 {
+			continue
+		}
+		if err = set.send(front); err != nil {
+			break
+		}
+		sent++
+	}
+	if err == nil {
+		err = front.Flush()
+	}
+	var refused *pgconn.PgError
+	for err == nil && sent > 0 {
+		var msg pgproto3.BackendMessage
+		if msg, err = server.ReceiveMessage(ctx); err != nil {
+			break
+		}
+		switch msg := msg.(type) {
+		case *pgproto3.ErrorResponse:
+			if refused == nil {
+				refused = pgconn.ErrorResponseToPgError(msg)
+			}
+		case *pgproto3.ReadyForQuery:
+			sent--
+		}
+	}
+	if err != nil {
+		_ = server.Close(ctx) // it is not known where the server stands
+	}
+	if refused != nil {
+		return refused
+	}
+	return err
+}
+
+// sendBuffered is how many octets are put together with other messages before they are sent. More of them are sent as they are,
+// since the buffer would have to be made anew each time.
+const sendBuffered = 16 << 10
+
+// send sends the rows, to be copied, or leaves them in the buffer.
+func (r *rowSet) send(front *pgproto3.Frontend) error {
+	front.SendQuery(&pgproto3.Query{String: r.copying})
+	if len(r.data) <= sendBuffered {
+		front.Send(&pgproto3.CopyData{Data: r.data[copyFrame:]})
+	} else {
+		if err := front.Flush(); err != nil {
+			return err
+		}
+		binary.BigEndian.PutUint32(r.data[1:], uint32(len(r.data)-1))
+		if err := front.SendUnbufferedEncodedCopyData(r.data); err != nil {
+			return err
+		}
+	}
+	front.Send(&pgproto3.CopyData{Data: copyTrailer})
+	front.Send(&pgproto3.CopyDone{})
+	return nil
+}
+
+// insertNew inserts the rows that are not there yet, one statement for each, and tells how many that were.
+func (r *rowSet) insertNew(ctx context.Context, tx pgx.Tx) (int64, error) {
+	pipeline := tx.Conn().PgConn().StartPipeline(ctx)
+	for i := range r.starts {
+		pipeline.SendQueryParams(r.insert, r.values(i), nil, []int16{pgx.BinaryFormatCode}, nil)
+	}
+	err := pipeline.Sync()
+	var wrote int64
+	for range r.starts {
+		if err != nil {
+			break
+		}
+		var n int64
+		n, err = affected(pipeline)
+		wrote += n
+	}
+	if closeErr := pipeline.Close(); err == nil {
+		err = closeErr
+	}
 	return wrote, err
+}
+
+// affected tells how many rows the next statement of a pipeline wrote.
+func affected(pipeline *pgconn.Pipeline) (int64, error) {
+	results, err := pipeline.GetResults()
+	if err != nil {
+		return 0, err
+	}
+	reader, ok := results.(*pgconn.ResultReader)
+	if !ok {
+		return 0, errors.New("postgres: a statement without a result")
+	}
+	tag, err := reader.Close()
+	return tag.RowsAffected(), err
+}
+
+// values are those of a row, as parameters of a statement.
+func (r *rowSet) values(i int) [][]byte {
+	rest := r.data[r.starts[i]+2:]
+	values := make([][]byte, r.columns)
+	for c := range values {
+		size := int32(binary.BigEndian.Uint32(rest))
+		rest = rest[4:]
+		if size >= 0 {
+			values[c], rest = rest[:size:size], rest[size:]
+		}
+	}
+	return values
 }

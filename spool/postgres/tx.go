@@ -113,13 +113,14 @@ func (s *Store) queueFence(batch *pgx.Batch, inc spool.Incarnation) {
 		})
 }
 
-// inBatch is a fenced transaction of statements that are known beforehand. It takes two round trips: all of them together
-// with the start and the fence, then COMMIT, which is sent only when all has been well.
-func (s *Store) inBatch(ctx context.Context, inc spool.Incarnation, queue func(*pgx.Batch)) error {
-	return repeatLost(func() error { return s.tryBatch(ctx, inc, queue) })
+// inBatch is a fenced transaction of statements and rows that are known beforehand. It takes three round trips: the statements
+// together with the start and the fence, the rows, and COMMIT. Each is sent only when all before has been well: without the
+// start, rows would count by themselves.
+func (s *Store) inBatch(ctx context.Context, inc spool.Incarnation, rows *encoded, queue func(*pgx.Batch)) error {
+	return repeatLost(func() error { return s.tryBatch(ctx, inc, rows, queue) })
 }
 
-func (s *Store) tryBatch(ctx context.Context, inc spool.Incarnation, queue func(*pgx.Batch)) error {
+func (s *Store) tryBatch(ctx context.Context, inc spool.Incarnation, rows *encoded, queue func(*pgx.Batch)) error {
 	conn, err := s.acquire(ctx, s.writes, inc)
 	if err != nil {
 		return err
@@ -132,6 +133,14 @@ func (s *Store) tryBatch(ctx context.Context, inc spool.Incarnation, queue func(
 	queue(batch)
 	results := conn.SendBatch(ctx, batch)
 	err = results.Close()
+	if err == nil {
+		err = copyAll(ctx, conn.Conn(), rows.all())
+	}
+	if err == nil && len(rows.cut) > 0 {
+		covered := &pgx.Batch{}
+		queueCoverage(covered, rows.cut)
+		err = conn.SendBatch(ctx, covered).Close()
+	}
 	if err == nil {
 		err = s.opts.Faults.Reach(fault.CommitWritten)
 	}

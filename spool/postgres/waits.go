@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/rohrpost/rohrpost/spool"
 )
@@ -18,9 +20,7 @@ func queueChanges(q *pgx.Batch, inc spool.Incarnation, batch *spool.Batch) {
 		ended[batch.Outcomes[i].Message] = true
 	}
 	waits, owned := lastWaits(batch.Waits, ended)
-	for _, w := range waits {
-		queueWait(q, inc, w)
-	}
+	queueWaits(q, inc, waits)
 	queueOwners(q, inc, owned)
 	if len(batch.Unwaits) > 0 {
 		ids, destinations := make([]spool.ID, len(batch.Unwaits)), make([]string, len(batch.Unwaits))
@@ -67,21 +67,41 @@ func lastWaits(all []spool.Wait, ended map[spool.ID]bool) ([]spool.Wait, map[spo
 	return waits, owned
 }
 
-// queueWait writes a waiting row, but never over one that another incarnation owns (P4).
-func queueWait(q *pgx.Batch, inc spool.Incarnation, w spool.Wait) {
-	var owner *int64
-	if w.Owned {
-		n := int64(inc)
-		owner = &n
+// integersText is an array as PostgreSQL reads it: those within an array would have to be of one length, and travel as text.
+func integersText(values []int32) string {
+	text := []byte{'{'}
+	for i, v := range values {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(v), 10)
+	}
+	return string(append(text, '}'))
+}
+
+// queueWaits writes waiting rows, but never over one that another incarnation owns (P4).
+func queueWaits(q *pgx.Batch, inc spool.Incarnation, waits []spool.Wait) {
+	if len(waits) == 0 {
+		return
+	}
+	n := len(waits)
+	ids, destinations, owned := make([]pgtype.UUID, n), make([]string, n), make([]bool, n)
+	reasons, recipients, attempts := make([]string, n), make([]string, n), make([]int32, n)
+	next, expires, replies := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n), make([]string, n)
+	for i, w := range waits {
+		ids[i], destinations[i], owned[i] = pgtype.UUID{Bytes: w.Message, Valid: true}, clean(w.Destination), w.Owned
+		reasons[i], recipients[i], attempts[i] = string(w.Reason), integersText(w.Recipients), w.Attempts
+		next[i], expires[i], replies[i] = never(w.NextAt), never(w.ExpiresAt), replyText(w.LastReply)
 	}
 	q.Queue(`INSERT INTO deferred (message_id, destination, owner, reason, recipients, attempts, next_at, expires_at, last_reply)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		SELECT message_id, destination, CASE WHEN owned THEN $10::bigint END, reason, recipients::integer[], attempts, next_at, expires_at, last_reply
+		FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[], $5::text[], $6::integer[], $7::timestamptz[], $8::timestamptz[], $9::text[])
+			AS row (message_id, destination, owned, reason, recipients, attempts, next_at, expires_at, last_reply)
 		ON CONFLICT (message_id, destination) DO UPDATE SET
 			owner = EXCLUDED.owner, reason = EXCLUDED.reason, recipients = EXCLUDED.recipients, attempts = EXCLUDED.attempts,
 			next_at = EXCLUDED.next_at, expires_at = EXCLUDED.expires_at, last_reply = EXCLUDED.last_reply
 		WHERE deferred.owner IS NULL OR deferred.owner = $10`,
-		w.Message, clean(w.Destination), owner, string(w.Reason), notNil(w.Recipients), w.Attempts, never(w.NextAt),
-		never(w.ExpiresAt), replyText(w.LastReply), int64(inc))
+		ids, destinations, owned, reasons, recipients, attempts, next, expires, replies, int64(inc))
 }
 
 // queueOwners gives all rows of a message the owner that its last written row says.
