@@ -248,9 +248,15 @@ func (s *Spool) durable(ctx context.Context, w *write) {
 	}
 	s.spans.outcome(ctx, w, time.Unix(0, w.at), s.now())
 	s.apply(ctx, written{write: w})
-	if w.last && len(w.Outcomes) == 0 {
-		notifyChan(s.poke) // it may be due already
+	if w.mayBeDue(s.now().Add(s.cfg.lookAhead())) {
+		notifyChan(s.poke)
 	}
+}
+
+// mayBeDue tells whether a message that has left memory may be wanted from the store before a time.
+func (w *write) mayBeDue(before time.Time) bool {
+	return w.last && (len(w.Releases) > 0 ||
+		slices.ContainsFunc(w.Waits, func(row Wait) bool { return row.NextAt.Before(before) }))
 }
 
 // putOff refuses the submissions of a batch that was not written and keeps the rest for later.

@@ -42,7 +42,8 @@ type Config struct {
 	// Lease is how long the spool may act without renewing its incarnation, and so how long its messages wait when its
 	// process dies. From 1 s.
 	Lease time.Duration `yaml:"lease"`
-	// Tick is how often the database is asked for messages that are due, 10 ms to 10 s.
+	// Tick is how often the database is asked for messages that are due, 10 ms to 10 s. Those that will be due within the next
+	// two ticks are loaded as well and wait in memory, so that each goes out at its time.
 	Tick time.Duration `yaml:"tick"`
 	// DrainTimeout is how long a spool that stops waits for permitted jobs.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
@@ -130,6 +131,9 @@ func DefaultConfig() Config {
 		DuplicateWindow: 10 * time.Minute, TraceWindow: 15 * time.Minute,
 	}
 }
+
+// lookAhead is how long before it is due a message that waits is loaded, or kept: longer than from one claim to the next.
+func (c *Config) lookAhead() time.Duration { return 2 * c.Tick }
 
 const day = 24 * time.Hour
 

@@ -487,3 +487,45 @@ func TestRowOfADestinationKeepsWhoIsUnderWay(t *testing.T) {
 		t.Errorf("waits %+v, want one that names both", waits)
 	}
 }
+
+// What is due before the store would be asked again stays in memory, and what was claimed early waits there for its time.
+func TestSoonWaitsInMemory(t *testing.T) {
+	soon := judgedAfter()
+	soon.Jitter, soon.BackOff = 0, []time.Duration{2 * soon.Tick}
+	d := newDrive()
+	d.core.cfg = soon
+	m, job := d.toDeliver()
+	d.result(job, WorkResult{Failure: "disk"})
+	w := d.rows[len(d.rows)-1]
+	if w.last || len(w.Waits) != 1 || !w.Waits[0].Owned || d.core.messages[m.row.ID] == nil {
+		t.Fatalf("it leaves memory: %v, by %+v", w.last, w.Waits)
+	}
+	d.awaits(t, w.Waits[0].NextAt)
+
+	stored := &Stored{Message: m.row, Waits: w.Waits}
+	stored.Waits[0].NextAt = d.now.Add(soon.lookAhead())
+	stored.ID = d.core.mintID(d.now)
+	stored.Waits[0].Message = stored.ID
+	written := len(d.rows)
+	d.apply(loaded{inc: 1, messages: []*Stored{stored}})
+	if len(d.rows) != written || d.core.messages[stored.ID] == nil {
+		t.Fatalf("it leaves memory again, by %+v", d.rows[written:])
+	}
+	d.awaits(t, stored.Waits[0].NextAt)
+}
+
+// awaits wants the next job at a time, and not before.
+func (d *drive) awaits(t *testing.T, at time.Time) {
+	t.Helper()
+	sent := len(d.jobs)
+	if next := d.core.nextTimer(); !next.Equal(at) {
+		t.Errorf("the next tick is wanted at %s, not at %s", next, at)
+	}
+	for _, now := range []time.Time{at.Add(-time.Millisecond), at} {
+		d.now = now
+		d.apply(tick{})
+		if due := now.Equal(at); due != (len(d.jobs) == sent+1) {
+			t.Errorf("%d jobs came %s before it was due", len(d.jobs)-sent, at.Sub(now))
+		}
+	}
+}

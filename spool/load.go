@@ -338,7 +338,7 @@ func (l *loader) start() {
 	for _, order := range c.orders[m.row.ID] {
 		commanded{order}.apply(c)
 	}
-	if !m.active() {
+	if !c.active(m) {
 		c.commit(m, nil, nil)
 	}
 }

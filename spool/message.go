@@ -140,17 +140,22 @@ func (m *message) ends(recipients []int32) []RecipientEnd {
 	return ends
 }
 
-// active tells whether something is under way that keeps the message in memory.
-func (m *message) active() bool {
-	if m.front != nil && m.front.state != unitWaiting {
+// active tells whether something is under way that keeps the message in memory, or soon will be.
+func (c *core) active(m *message) bool {
+	if f := m.front; f != nil && (f.state != unitWaiting || c.soon(f.timer)) {
 		return true
 	}
 	for _, d := range m.deliveries {
-		if d.state != unitWaiting {
+		if d.state != unitWaiting || c.soon(d.timer) {
 			return true
 		}
 	}
-	return false
+	return len(m.held) > 0 && c.soon(m.holdTimer)
+}
+
+// soon tells whether a timer ends before the store would be asked for what is due then: see [Config.lookAhead].
+func (c *core) soon(t *timer) bool {
+	return t != nil && t.index >= 0 && !t.at.After(c.now.Add(c.cfg.lookAhead()))
 }
 
 // destination is the next hop that a recipient is queued for: the domain of the address in lower case.

@@ -299,7 +299,7 @@ func (s *Spool) claimOnce(ctx context.Context) bool {
 		return false
 	}
 	messages, err := s.store.Claim(ctx, l.Incarnation, ClaimLimits{
-		Messages: limit, PerDestination: s.cfg.claimsFor(), Without: crowded, Suspended: suspended,
+		Messages: limit, PerDestination: s.cfg.claimsFor(), Ahead: s.cfg.lookAhead(), Without: crowded, Suspended: suspended,
 	})
 	if err != nil {
 		if errors.Is(err, ErrFenced) {

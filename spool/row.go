@@ -96,7 +96,7 @@ func (c *core) record(m *message, a *Attempt, then func()) *write {
 		c.recordEnd(m, w)
 		return w
 	}
-	leaving := !m.active()
+	leaving := !c.active(m)
 	if a == nil && (leaving || m.verdictNew) {
 		// Also where there is nothing to tell: by an appended row the store sees whether a commit went through, and does
 		// not repeat its changes of waiting rows that another may have claimed since.

@@ -46,8 +46,8 @@ type Store interface {
 	// HandOver fences the caller's own incarnation and makes its unfinished messages due without owner, as adoption
 	// would. It is the last call of a spool that stops.
 	HandOver(ctx context.Context, inc Incarnation) (int, error)
-	// Claim takes ownership of messages that have a waiting row that is due and no owner, those due longest first, within
-	// limits, and loads them. Where one destination has very many, it may take several calls to find the others.
+	// Claim takes ownership of messages that have a waiting row that is due, or soon will be, and no owner, those due longest
+	// first, within limits, and loads them. Where one destination has very many, it may take several calls to find the others.
 	Claim(ctx context.Context, inc Incarnation, limits ClaimLimits) ([]*Stored, error)
 	// ReadContent writes length octets of content from offset to w (all of the rest where length is 0).
 	// [ErrNotFound] where there is no such message.
@@ -108,9 +108,10 @@ type Usage struct {
 
 // ClaimLimits bound what is claimed at a time.
 type ClaimLimits struct {
-	Messages       int      // at most so many
-	PerDestination int      // by each destination; [DestinationAll] is none
-	Without        []string // nothing by rows of these destinations
+	Messages       int           // at most so many
+	PerDestination int           // by each destination; [DestinationAll] is none
+	Ahead          time.Duration // also what will be due by then; from 0
+	Without        []string      // nothing by rows of these destinations
 	// Suspended are patterns of destinations by whose rows nothing is claimed unless the time of their recipients is up.
 	// Rows that are of no destination ("!all") are claimed all the same.
 	Suspended []pattern.Pattern

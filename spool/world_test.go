@@ -71,6 +71,7 @@ func newWorld(t *rapid.T) *world {
 	cfg := DefaultConfig()
 	cfg.VerdictWait = rapid.SampledFrom([]time.Duration{0, 5 * time.Second}).Draw(t, "verdict_wait")
 	cfg.Messages, cfg.PerDestination = 6, 1 // so that memory is short, and a destination has its share at two
+	cfg.Tick = rapid.SampledFrom([]time.Duration{200 * time.Millisecond, 20 * time.Second}).Draw(t, "tick")
 	w := &world{
 		t: t, cfg: cfg, now: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC),
 		messages: map[ID]*stored{}, clients: map[ID]*client{},
@@ -410,7 +411,7 @@ func (w *world) claim() {
 	var got []*Stored
 	for _, s := range w.messages {
 		due := slices.ContainsFunc(slices.Collect(mapsValues(s.waits)), func(r Wait) bool {
-			return !r.NextAt.After(w.now) && (!w.core.sched.suspends(r.Destination) || !r.ExpiresAt.After(w.now))
+			return !r.NextAt.After(w.now.Add(w.cfg.lookAhead())) && (!w.core.sched.suspends(r.Destination) || !r.ExpiresAt.After(w.now))
 		})
 		if s.outcome != nil || s.owner != 0 || !due || w.core.room() <= len(got) {
 			continue

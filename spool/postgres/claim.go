@@ -55,7 +55,7 @@ func takeAndLoad(ctx context.Context, tx pgx.Tx, inc spool.Incarnation, ids []sp
 	return loadAll(ctx, tx, ids)
 }
 
-// pick names messages that are due, and those whose time is up though their destination is suspended.
+// pick names messages that are due or soon will be, and those whose time is up though their destination is suspended.
 func (s *Store) pick(ctx context.Context, tx pgx.Tx, limits spool.ClaimLimits) ([]spool.ID, error) {
 	if len(limits.Suspended) == 0 {
 		return s.pickDue(ctx, tx, limits)
@@ -86,7 +86,7 @@ const look = 1024
 var firstDue = fmt.Sprintf(`
 	WITH first AS (
 		SELECT message_id, destination, next_at FROM deferred
-		WHERE owner IS NULL AND next_at <= statement_timestamp() ORDER BY next_at LIMIT %d
+		WHERE owner IS NULL AND next_at <= statement_timestamp() + $5::interval ORDER BY next_at LIMIT %d
 	), fair AS (
 		SELECT message_id, destination, next_at, row_number() OVER (PARTITION BY destination ORDER BY next_at) AS place
 		FROM first d WHERE %s
@@ -100,7 +100,7 @@ var firstDue = fmt.Sprintf(`
 // are left out do, a second one goes from destination to destination, so that they can't hide the others.
 func (s *Store) pickDue(ctx context.Context, tx pgx.Tx, limits spool.ClaimLimits) ([]spool.ID, error) {
 	names, ends := without(limits)
-	rows, err := tx.Query(ctx, firstDue, names, ends, limits.PerDestination, limits.Messages)
+	rows, err := tx.Query(ctx, firstDue, names, ends, limits.PerDestination, limits.Messages, limits.Ahead)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (s *Store) pickElsewhere(ctx context.Context, tx pgx.Tx, limits spool.Claim
 		), due AS (
 			SELECT p.message_id, min(p.next_at) AS next_at FROM d CROSS JOIN LATERAL (
 				SELECT message_id, next_at FROM deferred r
-				WHERE r.destination = d.destination AND r.owner IS NULL AND r.next_at <= statement_timestamp()
+				WHERE r.destination = d.destination AND r.owner IS NULL AND r.next_at <= statement_timestamp() + $7::interval
 				ORDER BY r.next_at LIMIT $3
 			) p
 			WHERE d.destination IS NOT NULL AND `+wanted+`
@@ -140,7 +140,7 @@ func (s *Store) pickElsewhere(ctx context.Context, tx pgx.Tx, limits spool.Claim
 		SELECT message_id, '' FROM due
 		UNION ALL
 		(SELECT NULL, coalesce((SELECT max(destination) FROM d HAVING count(destination) = $6), ''))`,
-		names, ends, limits.PerDestination, limits.Messages, from, visits)
+		names, ends, limits.PerDestination, limits.Messages, from, visits, limits.Ahead)
 	if err != nil {
 		return nil, err
 	}

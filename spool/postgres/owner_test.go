@@ -273,6 +273,14 @@ func TestClaim(t *testing.T) {
 	if again, err := f.store.Claim(t.Context(), a, spool.ClaimLimits{Messages: 10, PerDestination: 10}); err != nil || len(again) != 0 {
 		t.Errorf("claimed twice: %v, %v", again, err)
 	}
+	ahead := spool.ClaimLimits{Messages: 10, PerDestination: 10, Ahead: 59 * time.Minute}
+	if early, err := f.store.Claim(t.Context(), a, ahead); err != nil || len(early) != 0 {
+		t.Errorf("claimed more than an hour ahead: %v, %v", early, err)
+	}
+	ahead.Ahead = time.Hour
+	if early, err := f.store.Claim(t.Context(), a, ahead); err != nil || len(early) != 1 || early[0].ID != notYet.ID {
+		t.Errorf("claimed an hour ahead: %v, %v", early, err)
+	}
 	f.audit()
 	// It gives one back.
 	f.commit(b, &spool.Batch{Releases: []spool.ID{due.ID}})

@@ -214,9 +214,10 @@ func (s *Store) Claim(ctx context.Context, inc spool.Incarnation, limits spool.C
 	}
 	defer s.mu.Unlock()
 	var due []*wait
+	soon := s.Now().Add(limits.Ahead)
 	for _, rows := range s.waits {
 		for _, w := range rows {
-			if w.owner == 0 && !w.NextAt.After(s.Now()) && !slices.Contains(limits.Without, w.Destination) && !s.suspended(w, limits) {
+			if w.owner == 0 && !w.NextAt.After(soon) && !slices.Contains(limits.Without, w.Destination) && !s.suspended(w, limits) {
 				due = append(due, w)
 			}
 		}

@@ -52,7 +52,7 @@ func (o *Options) sections() []section {
 		{fmt.Sprintf("%d messages deferred", o.Deferred), caseDeferred, append(compared("empty", "full"),
 			figure{name: "a claim of 5 that are due, p50, ms", key: "claim_p50", format: "%.1f"},
 			figure{name: "a claim of 5 that are due, p99, ms", key: "claim_p99", format: "%.1f"},
-			figure{name: "from due to the worker (asked each 200 ms), p50, ms", key: "late_p50", format: "%.0f"},
+			figure{name: "from due to the worker, p50, ms", key: "late_p50", format: "%.0f"},
 			figure{name: "from due to the worker, p99, ms", key: "late_p99", format: "%.0f"},
 			figure{name: "restart to first job, s", key: "restart", format: "%.2f"},
 			figure{name: "stop, what was on its way handed over, s", key: "stop", format: "%.2f"},
