@@ -61,7 +61,9 @@ func (s *stream) startJob(ctx context.Context, job *spoolv1.Job) {
 
 // bounded works for the job time-out at most, if the handler heeds its context; else the lease ends.
 func (s *stream) bounded(ctx context.Context, job *spoolv1.Job, active *activeJob) *spoolv1.Result {
-	deadline := time.Now().Add(s.r.jobTimeout)
+	begun := time.Now()
+	defer func() { s.r.learn(time.Since(begun)) }()
+	deadline := begun.Add(s.r.jobTimeout)
 	s.mu.Lock()
 	active.deadline = deadline
 	s.mu.Unlock()
@@ -72,11 +74,11 @@ func (s *stream) bounded(ctx context.Context, job *spoolv1.Job, active *activeJo
 
 // work calls the handler under the job's span. A panic in it fails the job alone.
 func (s *stream) work(ctx context.Context, job *spoolv1.Job) (result *spoolv1.Result) {
-	ctx, span := s.r.tracer.Start(ctx, s.r.stageName()+".job", trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(
-			attribute.String("rohrpost.message.id", job.GetMessageId()),
-			attribute.String("rohrpost.worker", s.r.name)))
+	ctx, span := s.r.tracer.Start(ctx, s.r.stageName()+".job", trace.WithSpanKind(trace.SpanKindConsumer))
 	defer span.End()
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("rohrpost.message.id", job.GetMessageId()), attribute.String("rohrpost.worker", s.r.name))
+	}
 	fail := func(err error) {
 		span.SetStatus(otelcodes.Error, err.Error())
 		s.r.log.ErrorContext(ctx, "job failed", "stage", s.r.stageName(), "message_id", job.GetMessageId(), "error", err)
@@ -259,6 +261,9 @@ func (r *contentReader) Close() error {
 
 // extract puts the job's trace context into ctx.
 func extract(ctx context.Context, tc *mailv1.TraceContext) context.Context {
+	if tc.GetTraceparent() == "" {
+		return ctx
+	}
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 		"traceparent": tc.GetTraceparent(), "tracestate": tc.GetTracestate(),
 	})

@@ -42,6 +42,7 @@ type runner struct {
 	jobTimeout   time.Duration
 
 	slots chan struct{} // one for each handler that runs
+	stock *stock
 	held  *held
 	wg    sync.WaitGroup
 
@@ -230,7 +231,7 @@ func (r *runner) shareOut() {
 	if r.draining.Load() || len(r.streams) == 0 {
 		return
 	}
-	share := (r.prefetched() + len(r.streams) - 1) / len(r.streams)
+	share := (r.capacity + r.stock.jobs() + len(r.streams) - 1) / len(r.streams)
 	for _, s := range r.streams {
 		s.setShare(share) // all of them before any has new credits: else one that used some then would have too many back
 	}
@@ -239,13 +240,11 @@ func (r *runner) shareOut() {
 	}
 }
 
-// prefetched is how many jobs the worker holds at most. Jobs that take long (deliver) are better left to others who are
-// free; short ones (parser, filter) wait here, so that no core is idle while the next one travels.
-func (r *runner) prefetched() int {
-	if r.stage == spoolv1.Stage_STAGE_DELIVER {
-		return r.capacity
+// learn takes note of how long a job took.
+func (r *runner) learn(took time.Duration) {
+	if r.stock.learn(took) {
+		r.shareOut()
 	}
-	return 2 * r.capacity
 }
 
 // present sends a result on the stream the job came on, or on another if that is gone.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -37,9 +38,10 @@ type stream struct {
 
 	mu      sync.Mutex
 	queue   []*spoolv1.WorkerFrame
-	wake    chan struct{} // holds one token while the queue is not empty
+	wake    chan struct{} // holds one token while there may be something to send
 	share   int           // how many jobs and credits there may be at once
 	granted int           // credits that the spool has not used
+	wanting bool          // jobs have ended since credits were granted
 	jobs    map[string]*activeJob
 	lease   time.Duration // the shortest lease seen
 	shorter chan struct{} // holds one token after lease became shorter
@@ -94,10 +96,28 @@ func (s *stream) send(f *spoolv1.WorkerFrame) {
 	s.mu.Lock()
 	s.queue = append(s.queue, f)
 	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *stream) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// take gives what is queued, with the credits that are missing to the share.
+func (s *stream) take() []*spoolv1.WorkerFrame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	frames := s.queue
+	s.queue = nil
+	if missing := s.share - s.granted - len(s.jobs); s.wanting && missing > 0 && !s.r.draining.Load() {
+		s.granted += missing
+		frames = append(frames, &spoolv1.WorkerFrame{Kind: &spoolv1.WorkerFrame_Credits{Credits: &spoolv1.Credits{Count: int32(missing)}}})
+	}
+	s.wanting = false
+	return frames
 }
 
 // sendResult presents a result.
@@ -113,10 +133,8 @@ func (s *stream) sendLoop(ctx context.Context, rpc grpc.BidiStreamingClient[spoo
 			return
 		case <-s.wake:
 		}
-		s.mu.Lock()
-		frames := s.queue
-		s.queue = nil
-		s.mu.Unlock()
+		runtime.Gosched() // a busy worker does other jobs first, so that their results go together
+		frames := s.take()
 		for len(frames) > 0 {
 			n := batch(frames)
 			if err := rpc.Send(&spoolv1.WorkRequest{Frames: frames[:n]}); err != nil {
@@ -199,20 +217,12 @@ func (s *stream) setShare(n int) {
 	s.mu.Unlock()
 }
 
-// topUp grants the credits that are missing to the share.
+// topUp grants the credits that are missing to the share with what is sent next.
 func (s *stream) topUp() {
-	if s.r.draining.Load() {
-		return
-	}
 	s.mu.Lock()
-	missing := s.share - s.granted - len(s.jobs)
-	if missing > 0 {
-		s.granted += missing
-	}
+	s.wanting = true
 	s.mu.Unlock()
-	if missing > 0 {
-		s.send(&spoolv1.WorkerFrame{Kind: &spoolv1.WorkerFrame_Credits{Credits: &spoolv1.Credits{Count: int32(missing)}}})
-	}
+	s.signal()
 }
 
 // progressLoop renews the leases of the jobs that are held, those that wait for a free handler included.

@@ -108,6 +108,6 @@ func newRunner(stage spoolv1.Stage, capacity int, handle Handler) *runner {
 		name: defaultName(host), instance: []byte(rand.Text()), log: slog.Default(), provider: otel.GetTracerProvider(),
 		drainTimeout: 30 * time.Second, jobTimeout: time.Hour, held: newHeld(), streams: map[string]*stream{},
 		peers: map[string]context.CancelFunc{}, announced: make(chan []string),
-		slots: make(chan struct{}, capacity),
+		slots: make(chan struct{}, capacity), stock: newStock(stage, capacity),
 	}
 }
