@@ -124,6 +124,8 @@ type WorkerSink interface {
 	SendDrain()
 	// SendHello tells that the hello has changed.
 	SendHello(hello Hello)
+	// Flush comes after some of the others: what they told need not go out before, so that it goes together.
+	Flush()
 }
 
 // Live is what only the owner knows of a message that is under way.

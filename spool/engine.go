@@ -70,6 +70,7 @@ type Spool struct {
 	backlog  atomic.Int64 // octets of submissions that are not answered
 
 	commits commits
+	told    []*Worker     // whose sinks are to be flushed; the loop's
 	epochs  []Epoch       // the last few, the newest at the end; own's
 	unsaved bool          // they could not be written; own's
 	unread  string        // why the epochs could not be read, until the spool is registered; own's

@@ -258,6 +258,8 @@ func (s *sink) SendDrain() {
 	s.drained = true
 }
 
+func (s *sink) Flush() {}
+
 func (s *sink) SendHello(hello spool.Hello) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

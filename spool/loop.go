@@ -39,6 +39,7 @@ func (s *Spool) loop(ctx context.Context) {
 		clear(batch)
 		spare = batch
 		s.flush(ctx)
+		s.flushSinks()
 		timer.Reset(s.untilTick())
 	}
 }
@@ -77,13 +78,13 @@ func (s *Spool) perform(ctx context.Context, d *decision) {
 		s.sendJob(ctx, d)
 	case decidePermit:
 		granted := d.granted && s.mayAct()
-		d.peer.worker.tell(func(sink WorkerSink) { sink.AnswerPermit(d.token, granted) })
+		s.tell(d.peer.worker, func(sink WorkerSink) { sink.AnswerPermit(d.token, granted) })
 	case decideAck:
-		d.peer.worker.tell(func(sink WorkerSink) { sink.AckResult(d.token, d.status) })
+		s.tell(d.peer.worker, func(sink WorkerSink) { sink.AckResult(d.token, d.status) })
 	case decideCancel:
-		d.peer.worker.tell(func(sink WorkerSink) { sink.CancelJob(d.token, d.text) })
+		s.tell(d.peer.worker, func(sink WorkerSink) { sink.CancelJob(d.token, d.text) })
 	case decideDrain:
-		d.peer.worker.tell(func(sink WorkerSink) { sink.SendDrain() })
+		s.tell(d.peer.worker, func(sink WorkerSink) { sink.SendDrain() })
 	case decideWrite:
 		s.commits.pending = append(s.commits.pending, d.write)
 	case decideAnswer:
@@ -106,7 +107,25 @@ func (s *Spool) sendJob(ctx context.Context, d *decision) {
 	}
 	_ = s.opts.Faults.Reach(fault.JobSend) // it stalls or exits, but can't fail
 	s.spans.queue(ctx, d.job, d.readyAt, d.accepted, s.now())
-	d.peer.worker.tell(func(sink WorkerSink) { sink.SendJob(d.job) })
+	s.tell(d.peer.worker, func(sink WorkerSink) { sink.SendJob(d.job) })
+}
+
+// tell calls a worker's sink, which is flushed at the end of the turn.
+func (s *Spool) tell(w *Worker, f func(WorkerSink)) {
+	w.tell(f)
+	if !w.told {
+		w.told = true
+		s.told = append(s.told, w)
+	}
+}
+
+func (s *Spool) flushSinks() {
+	for _, w := range s.told {
+		w.told = false
+		w.tell(WorkerSink.Flush)
+	}
+	clear(s.told)
+	s.told = s.told[:0]
 }
 
 // answer tells a submitter what became of its message.

@@ -259,7 +259,7 @@ func (s *Spool) tellHello(h Hello) {
 			return
 		}
 		for _, p := range s.core.peers {
-			p.worker.tell(func(sink WorkerSink) { sink.SendHello(hello) })
+			s.tell(p.worker, func(sink WorkerSink) { sink.SendHello(hello) })
 		}
 	}})
 }

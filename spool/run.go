@@ -119,4 +119,5 @@ func (s *Spool) drainInbox(ctx context.Context) {
 		}
 		s.apply(ctx, i.event)
 	}
+	s.flushSinks()
 }

@@ -7,6 +7,7 @@ import "sync"
 type Worker struct {
 	spool *Spool
 	peer  *peer
+	told  bool // something since the last flush; the loop's
 
 	mu   sync.Mutex // held while the sink is called
 	sink WorkerSink // nil after Leave

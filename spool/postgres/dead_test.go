@@ -102,6 +102,7 @@ func (m *mill) AckResult(token []byte, status spool.AckStatus) {
 func (m *mill) CancelJob([]byte, string) {}
 func (m *mill) SendDrain()               {}
 func (m *mill) SendHello(spool.Hello)    {}
+func (m *mill) Flush()                   {}
 
 // deferMany makes messages for a destination whose waiting rows have long been due. The copies belong to nobody: a spool
 // may have claimed the first by the time they are made.

@@ -87,7 +87,7 @@ func (e *fakeEngine) Abort(id spool.ID) {
 }
 
 func (e *fakeEngine) Join(stage spool.Stage, name, _ string, sink spool.WorkerSink) (worker, error) {
-	w := &fakeWorker{stage: stage, name: name, sink: sink, calls: make(chan string, 1<<17), left: make(chan struct{})}
+	w := &fakeWorker{stage: stage, name: name, sink: flushing{sink}, calls: make(chan string, 1<<17), left: make(chan struct{})}
 	if e.join != nil {
 		if err := e.join(w); err != nil {
 			return nil, err
@@ -278,4 +278,37 @@ func (g *gatewayStream) next(t *testing.T) *spoolv1.SubmitReplyFrame {
 	frame := g.queue[0]
 	g.queue = g.queue[1:]
 	return frame
+}
+
+// flushing flushes a sink at each call.
+type flushing struct{ spool.WorkerSink }
+
+func (f flushing) SendJob(job *spool.Job) {
+	f.WorkerSink.SendJob(job)
+	f.Flush()
+}
+
+func (f flushing) AnswerPermit(token []byte, granted bool) {
+	f.WorkerSink.AnswerPermit(token, granted)
+	f.Flush()
+}
+
+func (f flushing) AckResult(token []byte, status spool.AckStatus) {
+	f.WorkerSink.AckResult(token, status)
+	f.Flush()
+}
+
+func (f flushing) CancelJob(token []byte, reason string) {
+	f.WorkerSink.CancelJob(token, reason)
+	f.Flush()
+}
+
+func (f flushing) SendDrain() {
+	f.WorkerSink.SendDrain()
+	f.Flush()
+}
+
+func (f flushing) SendHello(hello spool.Hello) {
+	f.WorkerSink.SendHello(hello)
+	f.Flush()
 }

@@ -20,15 +20,13 @@ type outbox[F proto.Message] struct {
 
 func newOutbox[F proto.Message]() *outbox[F] { return &outbox[F]{wake: make(chan struct{}, 1)} }
 
-// put appends a frame and tells how many wait now.
+// put appends a frame, which is sent at the next signal at the latest, and tells how many wait now.
 func (o *outbox[F]) put(frame F) int {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.frames = append(o.frames, frame)
 	o.waiting++
-	n := o.waiting
-	o.mu.Unlock()
-	o.signal()
-	return n
+	return o.waiting
 }
 
 // finish makes run return once it has sent what is there.
@@ -39,6 +37,7 @@ func (o *outbox[F]) finish() {
 	o.signal()
 }
 
+// signal has sent what was put.
 func (o *outbox[F]) signal() {
 	select {
 	case o.wake <- struct{}{}:

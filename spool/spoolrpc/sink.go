@@ -99,3 +99,6 @@ func (k *workSink) SendDrain() {
 func (k *workSink) SendHello(hello spool.Hello) {
 	k.put(&spoolv1.SpoolFrame{Kind: &spoolv1.SpoolFrame_Hello{Hello: helloMessage(hello)}})
 }
+
+// Flush sends what was told.
+func (k *workSink) Flush() { k.out.signal() }

@@ -154,6 +154,7 @@ func (st *submitStream) put(ctx context.Context, frame *spoolv1.SubmitReplyFrame
 		return err
 	}
 	st.out.put(frame)
+	st.out.signal()
 	return nil
 }
 
@@ -190,9 +191,10 @@ func (st *submitStream) submit(ctx context.Context, sub spool.Submission, conten
 		st.window.leave(0, n)
 		if err != nil {
 			st.out.put(st.refusal(ctx, id, err))
-			return
+		} else {
+			st.out.put(acceptedFrame(id, receipt))
 		}
-		st.out.put(acceptedFrame(id, receipt))
+		st.out.signal()
 	})
 	return nil
 }

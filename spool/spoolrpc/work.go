@@ -49,6 +49,7 @@ func (s *Server) Work(stream spoolv1.SpoolService_WorkServer) error {
 		sink: newWorkSink(),
 	}
 	st.sink.SendHello(hello) // before Join: the hello comes first
+	st.sink.Flush()
 	if st.worker, err = s.engine.Join(stageOf(register), register.GetWorker(), string(register.GetInstance()), st.sink); err != nil {
 		return joinError(err)
 	}
