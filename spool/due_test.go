@@ -50,3 +50,31 @@ func TestDueInTime(t *testing.T) {
 		}
 	})
 }
+
+// A destination with much to send gets it as fast as it takes it, not what one claim brings at each tick.
+func TestDueAllAtOnce(t *testing.T) {
+	const messages = 500
+	bubble(t, nil, func(r *rig) {
+		r.fronts()
+		var first, last time.Time
+		n := 0
+		r.join(spool.StageDeliver, "d", messages, func(_ *sink, job *spool.Job) *spool.WorkResult {
+			if job.Attempt == 1 {
+				return attempt(job, isTemporary)
+			}
+			if n++; n == 1 {
+				first = time.Now()
+			}
+			last = time.Now()
+			return attempt(job, isDelivered)
+		})
+		for range messages {
+			r.accept(submission("ann@x.example")) // all in the same moment, as time goes here
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if took := last.Sub(first); n != messages || took > spool.DefaultConfig().Tick {
+			t.Errorf("%d messages that were due at once were sent within %s", n, took)
+		}
+	})
+}

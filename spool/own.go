@@ -314,14 +314,15 @@ func (s *Spool) claimOnce(ctx context.Context) bool {
 		_ = s.opts.Faults.Reach(fault.ClaimDurable) // it stalls or exits, but can't fail
 	}
 	more := len(messages) == limit
-	taken := make(chan struct{})
+	taken := make(chan bool, 1)
 	s.post(item{do: func(ctx context.Context) {
 		s.apply(ctx, loaded{inc: l.Incarnation, messages: messages, without: crowded, more: more})
-		close(taken)
+		taken <- s.core.sched.wantsMore(s.core.now, messages)
 	}})
 	select {
-	case <-taken:
+	case again := <-taken:
+		return more || again
 	case <-ctx.Done():
+		return false
 	}
-	return more
 }

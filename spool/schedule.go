@@ -147,6 +147,24 @@ func (s *scheduler) claimed(messages []*Stored, without []string) {
 	}
 }
 
+// wantsMore tells whether a claim brought as much as one may for a destination that can take more at once.
+func (s *scheduler) wantsMore(now time.Time, messages []*Stored) bool {
+	n := map[string]int{}
+	for _, m := range messages {
+		for i := range m.Waits {
+			if !m.Waits[i].NextAt.After(now) {
+				n[m.Waits[i].Destination]++
+			}
+		}
+	}
+	for name, count := range n {
+		if q := s.queues[name]; count >= s.cfg.claimsFor() && q != nil && !q.crowded && !q.suspended {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *scheduler) enter(q *destinationQueue) {
 	if !q.inRing && !q.pacing && !q.suspended && q.ready.len() > 0 && q.out < q.limit {
 		q.inRing = true
