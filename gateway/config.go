@@ -96,6 +96,7 @@ func DefaultConfig() Config {
 		},
 		MaxMemory:   256 << 20,
 		BareNewline: BareNewlineReject,
+		Accept:      Accept{DirectoryCache: DirectoryCache{Known: time.Minute, Unknown: 10 * time.Second, Entries: 10_000}},
 		Relay:       Relay{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		Greylist:    Greylist{Delay: 5 * time.Minute, Keep: 36 * time.Hour},
 		Auth:        Auth{FailureDelay: time.Second, MaxFailures: 10, Lockout: 15 * time.Minute},
@@ -165,6 +166,7 @@ func (c Config) Validate() error {
 		"gateway.timeouts.data_total %s is too long: with submit it may take 70m, since spools refuse older ids; give less", c.Timeouts.DataTotal)
 	errs = append(errs, c.TLS.faults("gateway.tls")...)
 	errs = append(errs, c.Auth.faults()...)
+	errs = append(errs, c.Accept.DirectoryCache.faults()...)
 	errs = append(errs, c.Greylist.faults())
 	for i, r := range c.Rates {
 		errs = append(errs, r.faults(fmt.Sprintf("gateway.rates[%d]", i))...)

@@ -29,9 +29,12 @@ func TestValidate(t *testing.T) {
 		"gateway.rates[0].limit": func(c *gateway.Config) {
 			c.Rates = []gateway.Rate{{Count: gateway.CountBytes, Per: gateway.PerUser, Every: 1}}
 		},
-		"gateway.greylist.keep":     func(c *gateway.Config) { c.Greylist.Keep = c.Greylist.Delay },
-		"gateway.max_sessions":      func(c *gateway.Config) { c.MaxSessions = 0 },
-		"gateway.listeners[0].kind": func(c *gateway.Config) { c.Listeners[0].Kind = "lmtp" },
+		"gateway.accept.directory_cache.known":   func(c *gateway.Config) { c.Accept.DirectoryCache.Known = 2 * time.Hour },
+		"gateway.accept.directory_cache.unknown": func(c *gateway.Config) { c.Accept.DirectoryCache.Unknown = -1 },
+		"gateway.accept.directory_cache.entries": func(c *gateway.Config) { c.Accept.DirectoryCache.Entries = 1 },
+		"gateway.greylist.keep":                  func(c *gateway.Config) { c.Greylist.Keep = c.Greylist.Delay },
+		"gateway.max_sessions":                   func(c *gateway.Config) { c.MaxSessions = 0 },
+		"gateway.listeners[0].kind":              func(c *gateway.Config) { c.Listeners[0].Kind = "lmtp" },
 		"gateway.listeners[0].tls:": func(c *gateway.Config) {
 			c.Listeners[0].Kind, c.Auth.Users = gateway.KindSubmission, "x"
 		},

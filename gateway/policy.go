@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rohrpost/rohrpost/proto/mailbox"
 	"github.com/rohrpost/rohrpost/proto/pattern"
 	"github.com/rohrpost/rohrpost/proto/smtpreply"
 )
@@ -27,6 +26,8 @@ type Accept struct {
 	RecipientsFile string `yaml:"recipients_file"`
 	// Directory is the host:port of a DirectoryService, which is asked for what the lists don't know.
 	Directory string `yaml:"directory"`
+	// DirectoryCache is how long its answers are believed.
+	DirectoryCache DirectoryCache `yaml:"directory_cache"`
 }
 
 // Relay is the section `relay`: who may send to any domain. Users who have authenticated may too.
@@ -52,11 +53,14 @@ var (
 type recipients struct {
 	accept    Accept
 	file      *fileCache[[]pattern.Pattern] // nil without a file
-	directory Directory                     // nil without one
+	directory *directory                    // nil without one
 }
 
 func newRecipients(accept Accept, directory Directory, warn func(error)) (*recipients, error) {
-	r := &recipients{accept: accept, directory: directory}
+	r := &recipients{accept: accept}
+	if directory != nil {
+		r.directory = newDirectory(directory, accept.DirectoryCache)
+	}
 	if accept.RecipientsFile == "" {
 		return r, nil
 	}
@@ -106,17 +110,12 @@ func (r *recipients) resolve(ctx context.Context, address string) ([]string, err
 	if r.directory == nil {
 		return nil, errNoSuchUser
 	}
-	entry, err := r.directory.Lookup(ctx, address)
+	entry, err := r.directory.lookup(ctx, address)
 	if err != nil {
 		return nil, errNoDirectory.Because(err)
 	}
 	if !entry.Known {
 		return nil, errNoSuchUser
-	}
-	for _, alias := range entry.Aliases {
-		if mailbox.TooLong(alias) || !mailbox.Valid(alias) {
-			return nil, errNoDirectory.Because(fmt.Errorf("directory gave the alias %q, which is no mailbox", cut(alias)))
-		}
 	}
 	if len(entry.Aliases) == 0 {
 		return []string{address}, nil

@@ -241,3 +241,17 @@ func TestRecipients(t *testing.T) {
 		return known
 	})
 }
+
+// What the directory says is believed for a while; where it said nothing it is asked again.
+func TestDirectoryIsRemembered(t *testing.T) {
+	directory := fakeDirectory{"dir@ours.test": {Known: true}}
+	e := start(t, &fakeSpool{}, startOptions{directory: directory, change: stranger})
+	d := e.dial(t)
+	d.cmd("EHLO c.test", "250-")
+	d.cmd("MAIL FROM:<a@client.test>", "250 ")
+	d.cmd("RCPT TO:<dir@ours.test>", "250 ")
+	d.cmd("RCPT TO:<away@ours.test>", "451 4.3.0")
+	delete(directory, "dir@ours.test")
+	d.cmd("RCPT TO:<dir@ours.test>", "250 ")
+	d.cmd("RCPT TO:<away@ours.test>", "451 4.3.0")
+}
