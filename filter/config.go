@@ -83,7 +83,7 @@ type Rule struct {
 
 // Reply is an SMTP reply in the configuration. The zero value means the usual reply of the action.
 type Reply struct {
-	// Code is from 500 to 599 with reject (default 550), from 400 to 499 with defer (default 451).
+	// Code is from 500 to 599 with reject (default 550), from 400 to 499 but 421 with defer (default 451).
 	Code int `yaml:"code"`
 	// Enhanced is the enhanced status code (RFC 3463) of the same class. Default 5.7.1 or 4.7.1.
 	Enhanced string `yaml:"enhanced"`

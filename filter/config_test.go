@@ -47,6 +47,7 @@ func TestValidate(t *testing.T) {
 		{"bad tag", rule(func(r *filter.Rule) { r.Tags = []string{"a b"} }), []string{"tags", `"a b"`}},
 		{"reply of accept", rule(func(r *filter.Rule) { r.Action = filter.Accept; r.Reply.Text = "x" }), []string{"reply", "remove"}},
 		{"reply class", rule(func(r *filter.Rule) { r.Reply.Code = 451 }), []string{"reply.code", "500 to 599"}},
+		{"reply that closes", rule(func(r *filter.Rule) { r.Action, r.Reply = filter.Defer, filter.Reply{Code: 421} }), []string{"reply.code", "421", "give 451"}},
 		{"enhanced class", rule(func(r *filter.Rule) { r.Reply.Enhanced = "4.7.1" }), []string{"reply.enhanced", "5.7.1"}},
 		{"reply text", rule(func(r *filter.Rule) { r.Reply.Text = "a\r\n250 ok" }), []string{"reply.text", "one line"}},
 		{"syntax", when("results.spf == 'fail' &&"), []string{`filter.rules[1] "strict"`, "line 1, column 25", "check quotes"}},

@@ -100,6 +100,9 @@ func (r Reply) validate(action Action) error {
 	if r.Code != 0 && r.Code/100 != class {
 		errs = append(errs, fmt.Errorf("reply.code: %d must be from %d00 to %d99 with the action %s", r.Code, class, class, action))
 	}
+	if r.Code == 421 { // RFC 5321, section 3.8
+		errs = append(errs, errors.New("reply.code: 421 would say that the connection closes; give 451, or another from 400 to 499"))
+	}
 	if r.Enhanced != "" && (!enhancedSyntax.MatchString(r.Enhanced) || int(r.Enhanced[0]-'0') != class) {
 		errs = append(errs, fmt.Errorf("reply.enhanced: %q must be of the form %d.7.1 with the action %s", r.Enhanced, class, action))
 	}

@@ -175,7 +175,7 @@ func (r *stream) Read(p []byte) (int, error) {
 func contentRefusal(err error) error {
 	var fault *wire.ContentError
 	if !errors.As(err, &fault) {
-		return err
+		return openRefusal(err)
 	}
 	switch fault.Kind {
 	case wire.OverMaxSize:
@@ -186,6 +186,17 @@ func contentRefusal(err error) error {
 	}
 	return smtpreply.New(554, "5.6.0",
 		fmt.Sprintf("%s at octet %d: lines must end with CRLF", fault.Kind, fault.Offset)).Because(err)
+}
+
+// openRefusal makes a reply with code 421 one with 451: a filter may say so of a message, but to the client it would mean that
+// we close the connection, which we don't. (RFC 5321, section 3.8.)
+func openRefusal(err error) error {
+	var reply *smtpreply.Error
+	if !errors.As(err, &reply) || reply.Reply().GetCode() != 421 {
+		return err
+	}
+	open := &mailv1.Reply{Code: 451, EnhancedCode: reply.Reply().GetEnhancedCode(), Text: reply.Reply().GetText()}
+	return smtpreply.FromReply(open).Because(err)
 }
 
 // logEnd writes the one line about a message.

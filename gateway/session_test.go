@@ -160,6 +160,7 @@ func TestSpoolErrors(t *testing.T) {
 		{"case A1 cancelled", context.Canceled, "451 4.3.0 "},
 		{"case A5 no room", smtpreply.New(452, "4.3.1", "Insufficient storage").Because(errors.New("ENOSPC")), "452 4.3.1 Insufficient storage"},
 		{"decision", fmt.Errorf("submit: %w", smtpreply.New(550, "5.7.1", "We don't want this")), "550 5.7.1 We don't want this"},
+		{"421 without an end", smtpreply.New(421, "4.7.1", "Not now"), "451 4.7.1 Not now"},
 		{"two lines", smtpreply.New(550, "5.7.1", "No\nnever"), "550-No\n550 5.7.1 never"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
