@@ -123,6 +123,8 @@ type target struct {
 	status    mailv1.ResultStatus
 	reply     *mailv1.Reply
 	remote    string // the host that gave the reply; empty for our own words
+	// handedOver tells that the next hop writes the notifications from now on. (RFC 3461, section 5.2.1.)
+	handedOver bool
 }
 
 func (t *target) set(status mailv1.ResultStatus, reply *mailv1.Reply) {
@@ -147,7 +149,7 @@ func all(targets []*target, status mailv1.ResultStatus, reply *mailv1.Reply) {
 }
 
 // Attempt tries to deliver. The attempt it returns has a result for each recipient of the task; the notifications are
-// those to be sent because of its permanent failures.
+// those to be sent because of its permanent failures, and of its successes where the sender asked for that.
 //
 // The error tells that the content could not be read or the edits not be applied and that no permit was asked for, so
 // that nothing was sent: the job should be given out again, and the results should not count. It is nil for whatever
@@ -184,7 +186,7 @@ func (d *Deliverer) Attempt(ctx context.Context, task Task) (*mailv1.Attempt, []
 	if a.failure != nil && !a.permit.asked() {
 		return out, nil, a.failure
 	}
-	return out, d.failures(ctx, a), nil
+	return out, d.reports(ctx, a), nil
 }
 
 // run delivers to each route in turn and returns the names of the routes that were taken.

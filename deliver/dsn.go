@@ -31,14 +31,15 @@ type report struct {
 	host    string
 	now     time.Time
 	attempt *attempt
-	failed  []*target
+	about   []*target // all have failed, or none
+	success bool
 	back    returned
 	brief   bool            // without what the hosts said
 	sb      strings.Builder // the notification, as far as it is written
 }
 
 // notification writes all of it, in at most limit octets as long as a recipient can be told in a hundredth of them. The
-// same failures of the same attempt give the same Message-ID.
+// same results of the same attempt give the same Message-ID.
 func (r *report) notification(limit int) *Notification {
 	content := r.write()
 	if len(content) > limit && r.back.full != nil {
@@ -92,7 +93,11 @@ func (r *report) line(name, value string) { r.sb.WriteString(name + ": " + value
 func (r *report) header(boundary string) {
 	r.line("From", "Mail Delivery System <MAILER-DAEMON@"+r.domain()+">")
 	r.line("To", "<"+oneLine(r.attempt.Envelope.GetSender(), 320)+">")
-	r.line("Subject", "Your message could not be delivered")
+	if r.success {
+		r.line("Subject", "Your message has been delivered")
+	} else {
+		r.line("Subject", "Your message could not be delivered")
+	}
 	r.line("Date", rfc5322Date(r.now))
 	r.line("Message-ID", "<"+r.id("message")+"@"+r.domain()+">")
 	r.line("Auto-Submitted", "auto-replied") // RFC 3834, section 5
@@ -122,7 +127,7 @@ func (r *report) part(boundary, kind, text string) {
 func (r *report) id(purpose string) string {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s\x00%d", purpose, r.host, r.attempt.MessageID, r.attempt.Destination, r.attempt.Number)
-	for _, t := range r.failed {
+	for _, t := range r.about {
 		_, _ = fmt.Fprintf(h, "\x00%d", t.recipient) // a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
@@ -141,14 +146,18 @@ func (r *report) boundary(human string) string {
 // human writes the text for people. (RFC 6522, section 3.)
 func (r *report) human() string {
 	var sb strings.Builder
-	sb.WriteString("This is the mail system at " + r.host + ".\r\n\r\n" +
-		"Your message could not be delivered to the recipients below.\r\n")
+	sb.WriteString("This is the mail system at " + r.host + ".\r\n\r\n")
+	if r.success {
+		sb.WriteString("You asked to be told: your message has reached the recipients below, or is on its way to them.\r\n")
+	} else {
+		sb.WriteString("Your message could not be delivered to the recipients below.\r\n")
+	}
 	if r.back.full != nil {
 		sb.WriteString("It is attached.\r\n")
 	} else if len(r.back.header) > 0 {
 		sb.WriteString("Its header is attached.\r\n")
 	}
-	for _, t := range r.failed {
+	for _, t := range r.about {
 		sb.WriteString("\r\n<" + oneLine(t.address, 256) + ">\r\n    " + reason(t) + "\r\n")
 		if text := diagnostic(t.reply); text != "" && !r.brief {
 			who := "The last answer was"
@@ -163,6 +172,11 @@ func (r *report) human() string {
 
 func reason(t *target) string {
 	switch t.status {
+	case delivered:
+		if t.remote != "" {
+			return "It was passed on. You may not be told what became of it."
+		}
+		return "It was delivered."
 	case permanent:
 		return "It was refused for good."
 	case unknown:
@@ -184,7 +198,7 @@ func (r *report) status() string {
 	if !r.attempt.Received.IsZero() && r.attempt.Received.Unix() != 0 {
 		line("Arrival-Date", rfc5322Date(r.attempt.Received))
 	}
-	for _, t := range r.failed {
+	for _, t := range r.about {
 		sb.WriteString("\r\n")
 		if kind, address, ok := strings.Cut(env.GetRecipients()[t.recipient].GetOriginalRecipient(), ";"); ok && atom(kind) {
 			line("Original-Recipient", kind+"; "+utf8Xtext(address))
@@ -194,7 +208,7 @@ func (r *report) status() string {
 		} else {
 			line("Final-Recipient", "utf-8; "+utf8Xtext(t.address)) // RFC 6533, section 3
 		}
-		line("Action", "failed")
+		line("Action", action(t))
 		line("Status", statusCode(t))
 		if t.remote != "" && !r.brief {
 			line("Remote-MTA", "dns; "+t.remote)
@@ -209,11 +223,29 @@ func (r *report) status() string {
 	return sb.String()
 }
 
-// statusCode is the enhanced status of a recipient that ended: the reply's own where it is permanent, else that of a
+// action is what was done for a recipient. A next hop that takes the message and writes no notifications of its own is the
+// last that we can tell of. (RFC 3464, section 2.3.3; RFC 3461, section 5.2.2; case F3.)
+func action(t *target) string {
+	switch {
+	case t.status != delivered:
+		return "failed"
+	case t.remote != "":
+		return "relayed"
+	default:
+		return "delivered"
+	}
+}
+
+// statusCode is the enhanced status of a recipient that ended: the reply's own where it is final, else that of a
 // message whose time is up. (RFC 3463.)
 func statusCode(t *target) string {
 	code := t.reply.GetEnhancedCode()
 	switch {
+	case t.status == delivered:
+		if enhancedCode.MatchString(code) && code[0] == '2' {
+			return code
+		}
+		return "2.0.0"
 	case t.status != permanent:
 		return "4.4.7"
 	case enhancedCode.MatchString(code) && code[0] == '5':

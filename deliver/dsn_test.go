@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rohrpost/rohrpost/deliver"
+	"github.com/rohrpost/rohrpost/deliver/internal/smtpsink"
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
 )
 
@@ -205,6 +206,83 @@ func TestNotifyWhom(t *testing.T) {
 				t.Errorf("Attempt: %d notifications, want %d", len(n), c.want)
 			}
 		})
+	}
+}
+
+// A success is told where the sender asked for it and nobody else tells: not where the next hop knows notifications.
+// (RFC 3461, section 5.2; case F3.)
+func TestNotifySuccess(t *testing.T) {
+	type notify = []mailv1.DsnNotify
+	success := notify{mailv1.DsnNotify_DSN_NOTIFY_SUCCESS}
+	for _, c := range []struct {
+		name       string
+		sender     string
+		notify     notify
+		extensions []string // of the next hop; nil: a Maildir
+		want       string   // the action, empty for no notification
+	}{
+		{"delivered", "a@from.test", success, nil, "delivered"},
+		{"delivered, with failures", "a@from.test", notify{mailv1.DsnNotify_DSN_NOTIFY_FAILURE, mailv1.DsnNotify_DSN_NOTIFY_SUCCESS}, nil, "delivered"},
+		{"relayed to one that knows nothing of it (case F3)", "a@from.test", success, []string{"8BITMIME"}, "relayed"},
+		{"handed over", "a@from.test", success, []string{"DSN"}, ""},
+		{"not asked for", "a@from.test", nil, nil, ""},
+		{"failures only", "a@from.test", notify{mailv1.DsnNotify_DSN_NOTIFY_FAILURE}, nil, ""},
+		{"never (case F3)", "a@from.test", notify{mailv1.DsnNotify_DSN_NOTIFY_NEVER}, []string{"8BITMIME"}, ""},
+		{"null sender (case F2)", "", success, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			where := toMaildir(t.TempDir(), "*")
+			if c.extensions != nil {
+				where = toSMTP(smtpsink.Start(t, c.extensions, nil).Addr, "*")
+			}
+			task := newTask(simple, &permits{}, "ann@to.test", "bob@to.test")
+			task.Envelope.Sender, task.Envelope.EnvelopeId = c.sender, "QQ314159"
+			task.Envelope.DsnReturn = mailv1.DsnReturn_DSN_RETURN_FULL // which is about failures
+			task.Envelope.Recipients[0].Notify = c.notify
+			task.Envelope.Recipients[0].OriginalRecipient = "rfc822;team@to.test"
+			a, n := attempt(t, newDeliverer(t, nil, where), task)
+			wantStatus(t, a, "dd")
+			if want := min(len(c.want), 1); len(n) != want {
+				t.Fatalf("%d notifications", len(n))
+			}
+			if c.want == "" {
+				return
+			}
+			_, parts := readDSN(t, n[0])
+			groups := statusGroups(t, parts[1].body)
+			if len(groups) != 2 || groups[0].Get("Original-Envelope-Id") != "QQ314159" || parts[2].kind != "text/rfc822-headers" {
+				t.Fatalf("parts %v", parts)
+			}
+			for name, value := range map[string]string{
+				"Action": c.want, "Status": "2.0.0", "Final-Recipient": "rfc822; ann@to.test", "Original-Recipient": "rfc822; team@to.test",
+			} {
+				if got := groups[1].Get(name); got != value {
+					t.Errorf("%s: %q, want %q", name, got, value)
+				}
+			}
+		})
+	}
+}
+
+// Successes and failures of one attempt are told apart.
+func TestNotifyMixed(t *testing.T) {
+	sink := smtpsink.Start(t, nil, on("RCPT", smtpsink.Action{Reply: "550 5.1.1 no"}))
+	task := newTask(simple, &permits{}, "ann@box.test", "bob@else.test")
+	for _, r := range task.Envelope.GetRecipients() {
+		r.Notify = []mailv1.DsnNotify{mailv1.DsnNotify_DSN_NOTIFY_SUCCESS, mailv1.DsnNotify_DSN_NOTIFY_FAILURE}
+	}
+	a, n := attempt(t, newDeliverer(t, nil, toMaildir(t.TempDir(), "box.test"), toSMTP(sink.Addr, "*")), task)
+	wantStatus(t, a, "dp")
+	var actions []string
+	for _, one := range n {
+		_, parts := readDSN(t, one)
+		for _, g := range statusGroups(t, parts[1].body)[1:] {
+			actions = append(actions, g.Get("Final-Recipient")+" "+g.Get("Action"))
+		}
+	}
+	want := []string{"rfc822; bob@else.test failed", "rfc822; ann@box.test delivered"}
+	if diff := cmp.Diff(want, actions); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
 )
 
-// maxPerNotification is how many recipients one notification tells of. The failures of a task stand in one notification
-// up to here, and in several beyond, so that each stays under 512 KiB whatever its addresses and replies.
+// maxPerNotification is how many recipients one notification tells of. The failures of a task, and its successes, stand in
+// one notification up to here, and in several beyond, so that each stays under 512 KiB whatever its addresses and replies.
 const maxPerNotification = 100
 
 // Notification is a delivery status notification, ready to be sent. (RFC 3464.)
@@ -44,7 +44,7 @@ func (d *Deliverer) Bounce(ctx context.Context, task Task, results []*mailv1.Rec
 		t.address = task.Envelope.GetRecipients()[t.recipient].GetAddress()
 		a.targets = append(a.targets, t)
 	}
-	notifications := d.notifications(ctx, a, a.targets)
+	notifications := d.notifications(ctx, a, a.targets, nil)
 	d.log.InfoContext(ctx, "notification written", "message_id", task.MessageID, "recipients", len(results), "notifications", len(notifications))
 	return &mailv1.Attempt{
 		Destination: task.Destination,
@@ -55,44 +55,63 @@ func (d *Deliverer) Bounce(ctx context.Context, task Task, results []*mailv1.Rec
 	}, notifications, nil
 }
 
-// failures writes the notifications about the permanent failures of an attempt.
-func (d *Deliverer) failures(ctx context.Context, a *attempt) []*Notification {
-	var failed []*target
+// reports writes the notifications about the permanent failures of an attempt, and about its successes.
+func (d *Deliverer) reports(ctx context.Context, a *attempt) []*Notification {
+	var failed, arrived []*target
 	for _, t := range a.targets {
-		if t.status == permanent {
+		switch {
+		case t.status == permanent:
 			failed = append(failed, t)
+		case t.status == delivered && !t.handedOver:
+			arrived = append(arrived, t)
 		}
 	}
-	return d.notifications(ctx, a, failed)
+	return d.notifications(ctx, a, failed, arrived)
 }
 
-// notifications writes about the recipients whose sender wants to hear of their failure.
-func (d *Deliverer) notifications(ctx context.Context, a *attempt, failed []*target) []*Notification {
+// notifications writes about the recipients whose sender wants to hear of their failure, or of their success.
+func (d *Deliverer) notifications(ctx context.Context, a *attempt, failed, arrived []*target) []*Notification {
 	if a.Envelope.GetSender() == "" {
 		return nil // never a bounce of a bounce (cases F1, F2; RFC 5321, section 4.5.5)
 	}
-	var wanted []*target
-	for _, t := range failed {
-		if wantsFailure(a.Envelope.GetRecipients()[t.recipient]) {
-			wanted = append(wanted, t)
-		}
-	}
-	if len(wanted) == 0 {
+	failed, arrived = a.whose(failed, wantsFailure), a.whose(arrived, wantsSuccess)
+	if len(failed)+len(arrived) == 0 {
 		return nil
 	}
 	back := d.returned(ctx, a)
-	var out []*Notification
-	groups := (len(wanted) + maxPerNotification - 1) / maxPerNotification
-	for group := range slices.Chunk(wanted, maxPerNotification) {
-		r := &report{host: d.host, now: d.now(), attempt: a, failed: group, back: back}
-		out = append(out, r.notification(min(maxContent, maxContents/groups)))
+	var reports []*report
+	for group := range slices.Chunk(failed, maxPerNotification) {
+		reports = append(reports, &report{host: d.host, now: d.now(), attempt: a, about: group, back: back})
+	}
+	back.full = nil // RET is about failures only (RFC 3461, section 4.3)
+	for group := range slices.Chunk(arrived, maxPerNotification) {
+		reports = append(reports, &report{host: d.host, now: d.now(), attempt: a, about: group, back: back, success: true})
+	}
+	out := make([]*Notification, len(reports))
+	for i, r := range reports {
+		out[i] = r.notification(min(maxContent, maxContents/len(reports)))
 	}
 	return out
+}
+
+// whose returns those of the targets whose recipients want something.
+func (a *attempt) whose(targets []*target, want func(*mailv1.Recipient) bool) (list []*target) {
+	for _, t := range targets {
+		if want(a.Envelope.GetRecipients()[t.recipient]) {
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 // wantsFailure tells whether a failure is to be told. (RFC 3461, section 4.1; case F3.)
 func wantsFailure(r *mailv1.Recipient) bool {
 	return len(r.GetNotify()) == 0 || slices.Contains(r.GetNotify(), mailv1.DsnNotify_DSN_NOTIFY_FAILURE)
+}
+
+// wantsSuccess tells whether a success is to be told. (RFC 3461, section 4.1.)
+func wantsSuccess(r *mailv1.Recipient) bool {
+	return slices.Contains(r.GetNotify(), mailv1.DsnNotify_DSN_NOTIFY_SUCCESS)
 }
 
 // rfc5322Date writes a date-time. (RFC 5322, section 3.3.)

@@ -314,7 +314,7 @@ func (tx *transaction) finalReply() error {
 		return fmt.Errorf("reply to the final dot: code %d", reply.Code)
 	default:
 		for _, t := range tx.targets {
-			t.remote = tx.host
+			t.remote, t.handedOver = tx.host, tx.ext.has("DSN")
 		}
 		tx.answered = true
 		tx.end(delivered, reply.Mail())

@@ -126,6 +126,12 @@ func hostOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
+// Notifies implements wire.Owner. Strangers, whose sender addresses may be anybody's, are not offered notifications of success:
+// they would go to people who sent nothing.
+func (c *client) Notifies() bool {
+	return c.port.submission() || c.port.kind == KindRelay || contains(c.set.cfg.Relay.Networks, c.addr.Addr()) || c.certified()
+}
+
 // Early implements wire.Owner.
 func (c *client) Early() { c.log.InfoContext(c.ctx, "turned away: talked before the greeting") }
 

@@ -32,11 +32,17 @@ var dsnConditions = map[smtp.DSNNotify]mailv1.DsnNotify{
 	smtp.DSNNotifyDelayed: mailv1.DsnNotify_DSN_NOTIFY_DELAY,
 }
 
-// recipient is a forward-path with the NOTIFY and ORCPT parameters. (RFC 3461, sections 4.1 and 4.2.)
-func recipient(address string, opts *smtp.RcptOptions) *mailv1.Recipient {
+// recipient is a forward-path with the NOTIFY and ORCPT parameters. (RFC 3461, sections 4.1 and 4.2.) Notifications of success
+// go only to those to whom DSN was announced.
+func recipient(address string, opts *smtp.RcptOptions, notifies bool) *mailv1.Recipient {
 	r := &mailv1.Recipient{Address: address}
 	for _, condition := range opts.Notify {
-		r.Notify = append(r.Notify, dsnConditions[condition])
+		if condition != smtp.DSNNotifySuccess || notifies {
+			r.Notify = append(r.Notify, dsnConditions[condition])
+		}
+	}
+	if len(r.Notify) == 0 && len(opts.Notify) > 0 {
+		r.Notify = append(r.Notify, mailv1.DsnNotify_DSN_NOTIFY_NEVER) // none would ask for those of failure
 	}
 	if opts.OriginalRecipient != "" {
 		r.OriginalRecipient = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + strings.ToValidUTF8(opts.OriginalRecipient, "?")

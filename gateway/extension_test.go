@@ -25,9 +25,9 @@ func TestAnnounced(t *testing.T) {
 		}
 	}
 	common := []string{"LIMITS RCPTMAX=1000", "PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING"}
-	want("in the clear", append(append([]string{"STARTTLS"}, common...), "SMTPUTF8", "SIZE 50000000")...)
+	want("in the clear", append(append([]string{"STARTTLS"}, common...), "SMTPUTF8", "DSN", "SIZE 50000000")...)
 	d.starttls(s.tls)
-	want("inside TLS", append(common, "AUTH PLAIN LOGIN", "SMTPUTF8", "SIZE 50000000")...)
+	want("inside TLS", append(common, "AUTH PLAIN LOGIN", "SMTPUTF8", "DSN", "SIZE 50000000")...)
 }
 
 // RFC 3461: the parameters are read and kept.
@@ -67,6 +67,36 @@ func TestDSNParameters(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got.GetRecipients(), protocmp.Transform()); diff != "" {
 		t.Errorf("recipients (-want +got):\n%s", diff)
+	}
+}
+
+// DSN is announced to users, relays and our own networks. Strangers get no notifications of success, which might go to somebody
+// else; those of failure they would get anyhow.
+func TestDSNForStrangers(t *testing.T) {
+	e := start(t, &fakeSpool{}, startOptions{change: stranger})
+	d := e.dial(t)
+	if reply := d.cmd("EHLO c.test", "250-"); strings.Contains(reply, "DSN") {
+		t.Errorf("a stranger is told %q", reply)
+	}
+	d.cmd("MAIL FROM:<a@a.test>", "250 ")
+	d.cmd("RCPT TO:<b@ours.test> NOTIFY=SUCCESS,FAILURE", "250 ")
+	d.cmd("RCPT TO:<c@ours.test> NOTIFY=SUCCESS", "250 ")
+	d.cmd("DATA", "354 ")
+	d.cmd("x\r\n.", "250 ")
+	want := []*mailv1.Recipient{
+		{Address: "b@ours.test", Notify: []mailv1.DsnNotify{mailv1.DsnNotify_DSN_NOTIFY_FAILURE}},
+		{Address: "c@ours.test", Notify: []mailv1.DsnNotify{mailv1.DsnNotify_DSN_NOTIFY_NEVER}},
+	}
+	if diff := cmp.Diff(want, e.spool.all()[0].sub.Envelope.GetRecipients(), protocmp.Transform()); diff != "" {
+		t.Errorf("recipients (-want +got):\n%s", diff)
+	}
+	for who, d := range map[string]*dialog{
+		"a host of relay.networks": start(t, &fakeSpool{}, startOptions{}).dial(t),
+		"a user-to-be":             startSubmission(t, stranger).on(1).dial(t),
+	} {
+		if reply := d.cmd("EHLO c.test", "250-"); !strings.Contains(reply, "DSN") {
+			t.Errorf("%s is told %q", who, reply)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ func TestDialogs(t *testing.T) {
 	long := strings.Repeat("a", 250)
 	for name, steps := range map[string][]step{
 		"extensions": {{"EHLO c.test", "250-mx.test Hello c.test\n250-LIMITS RCPTMAX=1000\n250-PIPELINING\n250-8BITMIME\n250-ENHANCEDSTATUSCODES\n" +
-			"250-CHUNKING\n250-SMTPUTF8\n250 SIZE 50000000"}},
+			"250-CHUNKING\n250-SMTPUTF8\n250-DSN\n250 SIZE 50000000"}},
 		"HELO":                {{"HELO c.test", "250 mx.test Hello c.test"}, {"QUIT", "221 2.0.0 mx.test "}},
 		"empty HELO":          {{"HELO", "501 "}, {"EHLO", "501 "}, {"HELO c.test", "250 "}},
 		"trailing space":      {{"NOOP ", "250 "}, {"EHLO c.test  ", "250-"}},

@@ -33,7 +33,7 @@ func (c *client) newTransaction(sizeHint int64, env *mailv1.Envelope) *transacti
 func (t *transaction) add(address string, final []string, opts *smtp.RcptOptions, limit int) bool {
 	var added []*mailv1.Recipient
 	for _, to := range final {
-		r := recipient(to, opts)
+		r := recipient(to, opts, t.client.Notifies())
 		if to != address {
 			if slices.ContainsFunc(t.envelope.GetRecipients(), func(r *mailv1.Recipient) bool { return r.GetAddress() == to }) {
 				continue

@@ -19,9 +19,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 		c.hangUp = true
 	}
 	switch {
-	case c.verb == "EHLO" && bytes.HasPrefix(p, []byte("250-DSN")):
-		// The library announces what it can read. Delivery does not honour all of it yet: no notice of success or delay.
-		return size, nil
+	case c.verb == "EHLO" && bytes.HasPrefix(p, []byte("250-DSN")) && !c.owner.Notifies():
+		return size, nil // the library announces it to everybody
 	case c.swallow:
 		c.swallow = size > 3 && p[3] == '-'
 		return size, nil

@@ -61,6 +61,8 @@ type Owner interface {
 	Secured(state tls.ConnectionState, dropped int)
 	// Failed is called after a TLS handshake that failed.
 	Failed(err error)
+	// Notifies tells whether the client's messages may ask for notifications: DSN is announced to it. (RFC 3461.)
+	Notifies() bool
 	// Early is called where the client spoke before the greeting.
 	Early()
 	// Closed is called once, when the connection has closed.

@@ -43,6 +43,7 @@ type owner struct{ closed chan struct{} }
 
 func (*owner) Begin() string                    { return "" }
 func (*owner) Secured(tls.ConnectionState, int) { panic("no TLS here") }
+func (*owner) Notifies() bool                   { return true }
 func (*owner) Early()                           {}
 func (*owner) Failed(error)                     { panic("no TLS here") }
 func (o *owner) Closed()                        { close(o.closed) }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"net/smtp"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +116,55 @@ func TestSecondStart(t *testing.T) {
 	m := p.Wait(waiting, adminv1.MessageState_MESSAGE_STATE_DEFERRED)
 	if len(m.GetJournal()) == 0 {
 		t.Error("the journal is gone")
+	}
+}
+
+// RFC 3461: who asks for it is told of a success, by the id and address that he knows, and not of what he did not ask about.
+func TestNotificationOfSuccess(t *testing.T) {
+	p := rohrtest.Start(t)
+	c, err := smtp.Dial(p.SMTP())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }() // the mail is sent by then
+	if err := c.Hello("client.test"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := c.Extension("DSN"); !ok {
+		t.Error("DSN is not announced")
+	}
+	for _, command := range []string{
+		"MAIL FROM:<ann@a.example> ENVID=QQ314159",
+		"RCPT TO:<bob@b.example> NOTIFY=SUCCESS ORCPT=rfc822;robert@b.example",
+		"RCPT TO:<cy@b.example>",
+	} {
+		if err := c.Text.PrintfLine("%s", command); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Text.ReadResponse(250); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := c.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(mail("success", "Hello.\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	notes := waitMail(t, p, "ann@a.example", 1)
+	for _, want := range []string{
+		"Original-Envelope-Id: QQ314159", "Original-Recipient: rfc822; robert@b.example", "Final-Recipient: rfc822; bob@b.example",
+		"Action: delivered", "Status: 2.0.0", "Subject: success",
+	} {
+		if !strings.Contains(string(notes[0]), want) {
+			t.Errorf("the notification lacks %q:\n%s", want, notes[0])
+		}
+	}
+	if len(notes) > 1 || strings.Contains(string(notes[0]), "cy@b.example") {
+		t.Errorf("%d notifications, the first:\n%s", len(notes), notes[0])
 	}
 }
