@@ -185,8 +185,6 @@ func (p *specReader) atom(allowed func(byte) bool) bool {
 	return p.i > start
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
 // isAtext tells whether an octet may stand in an atom (RFC 5322, 3.2.3; RFC 6532, 3.2).
 func isAtext(c byte) bool {
 	return isLetter(c) || isDigit(c) || c >= 0x80 || strings.IndexByte("!#$%&'*+-/=?^_`{|}~", c) >= 0

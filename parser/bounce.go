@@ -42,7 +42,7 @@ func typedValue(s string) string {
 // firstWord is the first word in lower case, without a comment behind it.
 func firstWord(s string) string {
 	word, _, _ := strings.Cut(strings.TrimSpace(withoutComments(s)), " ")
-	return strings.ToLower(word)
+	return lowerASCII(word)
 }
 
 var (
@@ -160,7 +160,7 @@ func says(text string, words []string, phrases *regexp.Regexp) bool {
 
 // category finds why a message was not delivered.
 func category(status, diagnostic string) mailv1.BounceCategory {
-	text := strings.ToLower(diagnostic)
+	text := lowerASCII(diagnostic)
 	c := categoryOf(status, text)
 	if c == mailv1.BounceCategory_BOUNCE_CATEGORY_POLICY && says(text, authWords, authPhrases) {
 		return mailv1.BounceCategory_BOUNCE_CATEGORY_AUTHENTICATION // many hosts say 5.7.1 for anything

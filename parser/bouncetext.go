@@ -94,7 +94,7 @@ func (r *reader) isBounce() bool {
 	}
 	for _, a := range r.out.From {
 		local, _, _ := strings.Cut(a.GetAddress(), "@")
-		if local = strings.ToLower(local); local == "mailer-daemon" || local == "postmaster" {
+		if local = lowerASCII(local); local == "mailer-daemon" || local == "postmaster" {
 			return true
 		}
 	}
@@ -120,17 +120,6 @@ func firstOf(text string, words []string) int {
 		}
 	}
 	return end
-}
-
-// lowerASCII makes the letters of ASCII small and leaves every octet where it is.
-func lowerASCII(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c | 0x20
-		}
-	}
-	return string(b)
 }
 
 // isBounceEnd tells whether a line is the one before the copy of the message, or part of the copy.

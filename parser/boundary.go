@@ -155,5 +155,3 @@ func (s *source) matchCR(i int) {
 		}
 	}
 }
-
-func isSpace(c byte) bool { return c == ' ' || c == '\t' }

@@ -25,7 +25,7 @@ func windows1252(b []byte) string {
 
 // decodeCharset reads octets in a declared charset. Whatever happens, the result is valid UTF-8.
 func (r *reader) decodeCharset(name string, b []byte, where place) string {
-	name = strings.TrimPrefix(strings.ToLower(strings.Trim(name, " \t\"'")), "charset=") // some write it twice
+	name = strings.TrimPrefix(lowerASCII(strings.Trim(name, " \t\"'")), "charset=") // some write it twice
 	switch name {
 	case "":
 		return r.guess(string(b), where)

@@ -26,7 +26,7 @@ func date(s string) (t time.Time, odd, ok bool) {
 	}
 	s = withoutComments(s)
 	for _, token := range strings.FieldsFunc(s[:min(len(s), maxDate)], func(r rune) bool { return r == ' ' || r == '\t' || r == ',' }) {
-		d.token(strings.ToLower(token))
+		d.token(lowerASCII(token))
 	}
 	if d.month == 0 || d.day == 0 || !d.hasYear || d.numeric && !d.hasTime {
 		return time.Time{}, false, false

@@ -13,7 +13,7 @@ func (r *reader) describe(s *source, n *node) {
 		if len(f.name) < 10 || f.name[0]|0x20 != 'c' {
 			continue
 		}
-		name := strings.ToLower(f.name)
+		name := lowerASCII(f.name)
 		switch name {
 		case "content-type", "content-transfer-encoding", "content-disposition", "content-id":
 		default:
@@ -71,7 +71,7 @@ func (r *reader) contentType(n *node, value string, where place) string {
 		return name
 	}
 	n.part.Params = v.params
-	n.part.Charset = strings.ToLower(v.params["charset"])
+	n.part.Charset = lowerASCII(v.params["charset"])
 	if !n.isMultipart() {
 		return name
 	}
@@ -118,8 +118,8 @@ func tokenEnd(s string) int {
 
 // transferEncoding reads Content-Transfer-Encoding (RFC 2045, 6).
 func (r *reader) transferEncoding(n *node, value string, where place) {
-	name := strings.ToLower(strings.Trim(withoutComments(value), " \t;\"'"))
-	if !strings.EqualFold(name, strings.Trim(value, " \t")) {
+	name := lowerASCII(strings.Trim(withoutComments(value), " \t;\"'"))
+	if name != lowerASCII(strings.Trim(value, " \t")) {
 		r.defect("ambiguous_encoding", severe, where, "%s", excerpt(value))
 	}
 	if name == "" {

@@ -120,7 +120,7 @@ func (r *reader) fields(s *source, root *node) {
 	defer func() { r.wordCount = counted }()
 	for i := range root.fields {
 		f := &root.fields[i]
-		name := strings.ToLower(f.name)
+		name := lowerASCII(f.name)
 		kind, known := fieldKinds[name]
 		if !known {
 			continue

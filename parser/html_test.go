@@ -25,6 +25,7 @@ func TestTextOf(t *testing.T) {
 		"<SCRIPT>x</scriptx><!--</Script\n>seen":     "seen",
 		"<script/>x</script>seen":                    "seen",
 		"<script-x>seen</script>":                    "seen",
+		"<scr\u0130pt>seen</script>":                 "seen",
 		"<script>seen":                               "seen",
 		`<a title="x>y">seen</a>`:                    "seen",
 		`<a title="><!--">seen</a>`:                  "seen",

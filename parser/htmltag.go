@@ -33,7 +33,7 @@ func tagName(s string) (name string, closing bool) {
 	if i := strings.IndexAny(rest[:min(len(rest), 16)], htmlSpace+"/>"); i >= 0 {
 		rest = rest[:i]
 	}
-	return strings.ToLower(rest[:min(len(rest), 16)]), len(s) > len(rest) && s[0] == '/'
+	return lowerASCII(rest[:min(len(rest), 16)]), len(s) > len(rest) && s[0] == '/'
 }
 
 // tagLength is how long the tag at the start of s is. A ">" in the quotes of an attribute does not end it.
@@ -99,5 +99,3 @@ func (w *htmlText) element(s, name string) (inside, after string) {
 		i += 2
 	}
 }
-
-func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }

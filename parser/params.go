@@ -29,7 +29,7 @@ const (
 // structured reads an unfolded value with its parameters (RFC 2045, 5.1; RFC 2231).
 func (r *reader) structured(s string, where place) structured {
 	l := lexer{s: s}
-	value := strings.TrimSuffix(strings.ToLower(l.value()), "/")
+	value := strings.TrimSuffix(lowerASCII(l.value()), "/")
 	var raw []param
 	limit := max(min(maxParams, maxAllParams-r.paramCount), fewParams)
 	for l.i < len(l.s) {
@@ -146,7 +146,7 @@ func (l *lexer) param() (param, bool) {
 	for l.i < len(l.s) && l.s[l.i] != '=' && l.s[l.i] != ';' && l.s[l.i] != '(' && l.s[l.i] != '"' {
 		l.i++
 	}
-	name := strings.ToLower(strings.TrimSpace(l.s[start:l.i]))
+	name := lowerASCII(strings.TrimSpace(l.s[start:l.i]))
 	l.space()
 	if l.i >= len(l.s) || l.s[l.i] != '=' {
 		l.odd = l.odd || name != ""

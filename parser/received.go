@@ -23,7 +23,7 @@ func (r *reader) hop(value string, where place) *mailv1.Hop {
 	p := hopReader{hop: &mailv1.Hop{}}
 	clauses, stamp := cutStamp(value)
 	p.read(clauses)
-	if i := strings.Index(strings.ToLower(stamp), " for "); i >= 0 && p.hop.For == "" { // some put it behind the time
+	if i := strings.Index(lowerASCII(stamp), " for "); i >= 0 && p.hop.For == "" { // some put it behind the time
 		p.read(stamp[i+1:])
 		stamp = stamp[:i]
 	}
@@ -98,7 +98,7 @@ func (p *hopReader) read(s string) {
 }
 
 func (p *hopReader) word(w string) {
-	switch lower := strings.ToLower(w); lower {
+	switch lower := lowerASCII(w); lower {
 	case "from", "by", "via", "with", "id", "for":
 		// A word is only a keyword where no value is due: a host may be called "with".
 		if p.clause == "" || p.filled || lower != p.clause && lower != "id" {

@@ -1,6 +1,7 @@
 package parser
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,5 +41,16 @@ func TestTypedFields(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"invalid_date"}, kinds(m)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestHopInOtherLetters: letters that take more or fewer octets when they are made small move nothing.
+func TestHopInOtherLetters(t *testing.T) {
+	t.Parallel()
+	for _, letter := range []string{"\u023a", "\u0130", "\u212a"} {
+		m := check(t, crlf("Received: from a by b; "+strings.Repeat(letter, 40)+" for x@example.net\nSubject: s\n\n"), Limits{})
+		if len(m.GetReceived()) != 1 || m.GetReceived()[0].GetFor() != "x@example.net" || m.GetSubject() != "s" {
+			t.Errorf("%s: got %v, subject %q", letter, m.GetReceived(), m.GetSubject())
+		}
 	}
 }

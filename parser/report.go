@@ -21,7 +21,7 @@ func (r *reader) report() {
 	out := &mailv1.Report{Type: strings.TrimPrefix(found.part.Type, "message/")}
 	out.Type = strings.TrimPrefix(out.Type, "global-")
 	if found.parent != nil && found.parent.part.Params["report-type"] != "" {
-		out.Type = strings.ToLower(found.parent.part.Params["report-type"])
+		out.Type = lowerASCII(found.parent.part.Params["report-type"])
 	}
 	if found.cut {
 		r.defect("report_limit", severe, found.where, "a report of more than %d octets", reportBytes)
@@ -67,7 +67,7 @@ func perRecipient(out *mailv1.Report, groups [][]*mailv1.Header) {
 
 // feedback reads what a feedback report says (RFC 5965, 3).
 func feedback(out *mailv1.Report) {
-	out.FeedbackType = strings.ToLower(value(out.Fields, "Feedback-Type"))
+	out.FeedbackType = lowerASCII(value(out.Fields, "Feedback-Type"))
 	for _, h := range out.Fields {
 		if strings.EqualFold(h.GetName(), "Original-Rcpt-To") {
 			out.Recipients = append(out.Recipients, &mailv1.ReportRecipient{Address: strings.Trim(h.GetValue(), "<> ")})

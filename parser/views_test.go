@@ -56,6 +56,8 @@ func TestViews(t *testing.T) {
 		{"no uuencoded file", "Subject: s\n\nbegin 644\nbegin 99 x\n begin 644 x\nbegin 64 x\n", "", "begin 644\r\nbegin 99 x\r\n begin 644 x\r\nbegin 64 x\r\n", ""},
 		{"a text beside a uuencoded file", "Content-Transfer-Encoding: x-uuencode\n\ntext\nbegin 644 a\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
 		{"two uuencoded files", "Content-Transfer-Encoding: x-uuencode\n\nbegin 644 a\n#86)C\n`\nend\n\nbegin 644 b\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
+		{"a letter that is small in ASCII alone in a type", "Content-Type: mult\u0130part/mixed; boundary=b\n\n--b\n\nx\n--b--\n", "invalid_content_type", "--b\r\n\r\nx\r\n--b--\r\n", ""},
+		{"a letter that is small in ASCII alone in an encoding", "Content-Transfer-Encoding: quoted-pr\u0130ntable\n\n=41", "unknown_encoding", "=41", ""},
 		{"two texts", multipart + "--b\n\nx\n--b\n\n\n--b\n\ny\n\n--b\n\nz\n--b--\n", "", "x\ny\r\nz", ""},
 		{"two texts in HTML", multipart + "--b\nContent-Type: text/html\n\n<p>x<!--\n--b\nContent-Type: text/html\n\n<p>y\n--b--\n", "", "x\ny", "<p>x<!--\n<p>y"},
 		{"a footer", multipart + "--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\nx\n--c\nContent-Type: text/html\n\n<p>x\n--c--\n--b\n\nfooter\n--b--\n", "", "x\nfooter", "<p>x"},
