@@ -362,5 +362,7 @@ func (p *addressReader) reset() {
 }
 
 func (p *addressReader) malformed(what string) {
-	p.once("malformed_address", warning, p.where, "%s: %s", what, excerpt(p.s))
+	if p.noted["malformed_address"] == 0 { // else each octet of a long field could allocate
+		p.defect("malformed_address", warning, p.where, "%s: %s", what, excerpt(p.s))
+	}
 }

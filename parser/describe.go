@@ -33,9 +33,7 @@ func (r *reader) describe(s *source, n *node) {
 		case "content-disposition":
 			disposition = r.structured(r.unfoldParams(f.string(), where), where)
 		case "content-id":
-			if ids := r.ids(f.value(r, where), where); len(ids) > 0 {
-				n.part.ContentId = strings.Clone(cut(ids[0], maxContentID)) // of a value that is not held
-			}
+			n.part.ContentId = strings.Clone(cut(r.id(f.value(r, where), where), maxContentID)) // of a value that is not held
 		}
 	}
 	n.part.Disposition = oneLine(disposition.value)

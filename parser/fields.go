@@ -24,16 +24,12 @@ var fieldKinds = map[string]fieldKind{
 			r.out.Sender = all[0]
 		}
 	}},
-	"to":       addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.To }),
-	"cc":       addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.Cc }),
-	"bcc":      addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.Bcc }),
-	"reply-to": addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.ReplyTo }),
-	"date":     {true, (*reader).readDate},
-	"message-id": {true, func(r *reader, value string, where place) {
-		if ids := r.ids(value, where); len(ids) > 0 {
-			r.out.MessageId = ids[0]
-		}
-	}},
+	"to":          addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.To }),
+	"cc":          addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.Cc }),
+	"bcc":         addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.Bcc }),
+	"reply-to":    addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.ReplyTo }),
+	"date":        {true, (*reader).readDate},
+	"message-id":  {true, func(r *reader, value string, where place) { r.out.MessageId = r.id(value, where) }},
 	"in-reply-to": {true, func(r *reader, value string, where place) { r.out.InReplyTo = r.ids(value, where) }},
 	"references":  {true, func(r *reader, value string, where place) { r.out.References = r.ids(value, where) }},
 	"keywords": {false, func(r *reader, value string, where place) {
@@ -151,9 +147,26 @@ func (r *reader) readDate(value string, where place) {
 	}
 }
 
-// ids reads message ids.
+// ids reads up to maxIDs message ids.
 func (r *reader) ids(value string, where place) []string {
-	ids, odd := messageIDs(value)
+	ids := r.someIDs(value, maxIDs+1, where)
+	if len(ids) > maxIDs {
+		r.defect("malformed_message_id", warning, where, "more than %d ids", maxIDs)
+		ids = ids[:maxIDs]
+	}
+	return ids
+}
+
+// id reads the first message id of a value, empty if there is none.
+func (r *reader) id(value string, where place) string {
+	if ids := r.someIDs(value, 1, where); len(ids) > 0 {
+		return ids[0]
+	}
+	return ""
+}
+
+func (r *reader) someIDs(value string, limit int, where place) []string {
+	ids, odd := messageIDs(value, limit)
 	if odd {
 		r.defect("malformed_message_id", warning, where, "%s", excerpt(value))
 	}

@@ -54,3 +54,15 @@ func TestHopInOtherLetters(t *testing.T) {
 		}
 	}
 }
+
+// TestManyIDs: of a field the first ids count, and of one that has a single id its first.
+func TestManyIDs(t *testing.T) {
+	t.Parallel()
+	m := check(t, crlf("Message-ID: <a@b> <\nReferences: "+strings.Repeat("<a@b> ", maxIDs)+"<c@d>\n\n"), Limits{})
+	if m.GetMessageId() != "a@b" || len(m.GetReferences()) != maxIDs {
+		t.Errorf("got %q, %d references", m.GetMessageId(), len(m.GetReferences()))
+	}
+	if diff := cmp.Diff([]string{"malformed_message_id", "malformed_message_id"}, kinds(m)); diff != "" {
+		t.Error(diff)
+	}
+}
