@@ -192,6 +192,7 @@ func TestDates(t *testing.T) {
 		"Tue, 30 Jun 2015 23:59:60 +0000":    "2015-07-01T00:00:00Z",
 		"31 Feb 2026 10:00:00 +0000":         "",
 		"Mon, 30 Nov 2026 25:00:00 +0000":    "",
+		"30 Nov 2026 10:00:00 Z (a; b)":      "2026-11-30T10:00:00Z",
 		"yesterday":                          "",
 		"":                                   "",
 	} {
@@ -394,12 +395,20 @@ func TestOwnFault(t *testing.T) {
 	}
 }
 
+// emptyReads is a stream that neither gives anything nor ends.
+type emptyReads struct{}
+
+func (emptyReads) Read([]byte) (int, error) { return 0, nil }
+
 func TestParseReader(t *testing.T) {
 	t.Parallel()
 	const content = "Subject: s\r\n\r\n"
 	m, err := ParseReader(iotest.OneByteReader(strings.NewReader(content)), int64(len(content)), DefaultLimits())
 	if err != nil || m.GetSubject() != "s" {
 		t.Errorf("got %v, %v", m, err)
+	}
+	if _, err := ParseReader(emptyReads{}, -1, DefaultLimits()); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("a stream that gives nothing: %v", err)
 	}
 	m, err = ParseReader(strings.NewReader(content), 100, DefaultLimits())
 	if !errors.Is(err, io.ErrUnexpectedEOF) || m.GetSubject() != "s" {

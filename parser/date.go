@@ -21,10 +21,10 @@ const maxDate = 500
 // 8601. What it leaves out counts as zero, an unknown zone as UTC (4.3). odd is whether something was guessed.
 func date(s string) (t time.Time, odd, ok bool) {
 	d := dateReader{}
+	s = withoutComments(s)
 	if i := strings.LastIndexByte(s, ';'); i >= 0 { // the value of a Received field
 		s, d.odd = s[i+1:], true
 	}
-	s = withoutComments(s)
 	for _, token := range strings.FieldsFunc(s[:min(len(s), maxDate)], func(r rune) bool { return r == ' ' || r == '\t' || r == ',' }) {
 		d.token(lowerASCII(token))
 	}

@@ -30,6 +30,9 @@ type source struct {
 // readSize is how many octets a stream is asked for at once.
 const readSize = 64 << 10
 
+// maxEmptyReads is how often in a row a stream may give nothing.
+const maxEmptyReads = 100
+
 // end is the offset behind the window.
 func (s *source) end() int { return s.base + len(s.data) }
 
@@ -53,9 +56,12 @@ func (s *source) more() bool {
 		copy(grown, s.data)
 		s.data = grown
 	}
-	for {
+	for tries := 1; ; tries++ {
 		n, err := s.stream.Read(s.data[len(s.data) : len(s.data)+readSize])
 		s.data = s.data[:len(s.data)+n]
+		if n == 0 && err == nil && tries == maxEmptyReads {
+			err = io.ErrNoProgress
+		}
 		if err != nil {
 			if err != io.EOF {
 				s.err = err
