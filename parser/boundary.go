@@ -34,7 +34,9 @@ func (s *source) next(from int) delimiter {
 				return d
 			}
 		case s.data[i-1-s.base] == '\r':
-			s.matchCR(i)
+			s.matchBehind(i, "ambiguous_bare_cr")
+		case s.data[i-1-s.base] == 0:
+			s.matchBehind(i, "ambiguous_nul")
 		}
 		for i++; i < s.end() && s.data[i-s.base] == '-'; i++ { // a long rule is one place
 		}
@@ -144,13 +146,13 @@ func (s *source) match(i int) (delimiter, bool) {
 	return d, best > prefixed
 }
 
-// matchCR notes what is a delimiter at i for a reader that takes the CR before it for a line end.
-func (s *source) matchCR(i int) {
+// matchBehind notes what is a delimiter at i for a reader that takes the octet before it for a line end, or for nothing.
+func (s *source) matchBehind(i int, kind string) {
 	for _, b := range s.bounds {
 		for end := i + len(dashes) + len(b.text); s.end() < end && s.more(); {
 		}
 		if text := s.from(i + len(dashes)); !b.closed && bytes.HasPrefix(text, b.text) {
-			s.odd("ambiguous_bare_cr", b.part, i, b.text)
+			s.odd(kind, b.part, i, b.text)
 			return
 		}
 	}

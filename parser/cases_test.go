@@ -47,7 +47,7 @@ func TestCases(t *testing.T) {
 		{"two content types", "Subject: s\nContent-Type: text/plain\nContent-Type: text/html\n\nbody", []string{"ambiguous_field"}, "body", 0},
 		{"a long boundary", strings.NewReplacer("=b", "="+long, "--b", "--"+long).Replace(multipart + "\nbody" + rest), []string{"ambiguous_boundary_length"}, "body", 2},
 		{"damaged quoted-printable", "Subject: s\nContent-Transfer-Encoding: quoted-printable\n\na=3D=ZZ \nb=\n", []string{"invalid_quoted_printable"}, "a==ZZ\r\nb", 0},
-		{"damaged base64", "Subject: s\nContent-Transfer-Encoding: base64\n\nYW*Jj", []string{"invalid_base64"}, "abc", 0},
+		{"damaged base64", "Subject: s\nContent-Transfer-Encoding: base64\n\nYWJjZ", []string{"invalid_base64"}, "abc", 0},
 		{"joined base64", "Subject: s\nContent-Transfer-Encoding: base64\n\nYQ==YmM=", []string{"ambiguous_base64"}, "abc", 0},
 		{"a mailbox's line", "From anna Mon Nov 30\nSubject: s\n\nbody", []string{"mbox_from_line"}, "body", 0},
 		{"a bare CR in a field", "Subject: s\nX: a\rBcc: b\n\nbody", []string{"ambiguous_bare_cr"}, "body", 0},

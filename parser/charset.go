@@ -39,7 +39,11 @@ func (r *reader) decodeCharset(name string, b []byte, where place) string {
 		r.defect("invalid_text", warning, where, "octets that are not %s", name)
 		return strings.ToValidUTF8(string(b), "\uFFFD")
 	case "utf-7", "unicode-1-1-utf-7", "csunicode11utf7":
-		return decodeUTF7(b)
+		text := decodeUTF7(b)
+		if strings.Contains(text, "\uFFFD") {
+			r.defect("invalid_text", warning, where, "octets that are not %s", name)
+		}
+		return text
 	case "iso-2022-kr", "csiso2022kr":
 		b = shiftedKorean(b)
 	}

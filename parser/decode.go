@@ -86,8 +86,8 @@ var base64Groups = func() (t [4][256]uint32) {
 	return t
 }()
 
-// base64Decoder reads base64. What is not of the alphabet is passed over (RFC 2045, 6.8). Padding ends a group, not the
-// body: some writers join encoded pieces.
+// base64Decoder reads base64. What is not of the alphabet is passed over (RFC 2045, 6.8), where some readers stop. Padding
+// ends a group, not the body: some writers join encoded pieces.
 type base64Decoder struct {
 	acc               uint32 // the bits of a group under way
 	bits              int
@@ -159,9 +159,9 @@ func (d *base64Decoder) close(sink func([]byte)) string {
 	var last [3]byte
 	sink(flushBase64(last[:0], d.acc, d.bits))
 	switch {
-	case d.joined:
+	case d.joined || d.junk:
 		return "ambiguous_base64"
-	case d.junk || d.bits != 0:
+	case d.bits != 0:
 		return "invalid_base64"
 	}
 	return ""

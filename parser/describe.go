@@ -27,11 +27,11 @@ func (r *reader) describe(s *source, n *node) {
 		seen[name] = true
 		switch name {
 		case "content-type":
-			typeName = r.contentType(n, r.unfoldParams(f.string(), where), where)
+			typeName = r.contentType(n, f.string(), where)
 		case "content-transfer-encoding":
 			r.transferEncoding(n, f.value(r, where), where)
 		case "content-disposition":
-			disposition = r.structured(r.unfoldParams(f.string(), where), where)
+			disposition = r.disposition(r.unfoldParams(f.string(), where), where)
 		case "content-id":
 			n.part.ContentId = strings.Clone(cut(r.id(f.value(r, where), where), maxContentID)) // of a value that is not held
 		}
@@ -49,18 +49,31 @@ func (r *reader) describe(s *source, n *node) {
 	r.settleEncoding(n)
 }
 
+// disposition reads Content-Disposition (RFC 2183, 2), also where parameters stand alone.
+func (r *reader) disposition(value string, where place) structured {
+	if l := (lexer{s: value}); l.isParam(0) {
+		r.defect("ambiguous_parameter", severe, where, "no disposition: %s", excerpt(value))
+		value = ";" + value
+	}
+	return r.structured(value, where)
+}
+
 // maxContentID is how many octets of a Content-ID are kept: those of the longest line (RFC 5322, 2.1.1).
 const maxContentID = 998
 
 // contentType reads Content-Type (RFC 2045, 5) and returns its name parameter. Where there is no type and subtype, the
 // default counts, charset included (5.2).
-func (r *reader) contentType(n *node, value string, where place) string {
+func (r *reader) contentType(n *node, raw string, where place) string {
+	value := r.unfoldParams(raw, where)
 	v := r.structured(value, where)
 	name := v.params["name"]
 	main, sub, ok := strings.Cut(v.value, "/")
 	token := sub[:tokenEnd(sub)] // as in text/plain>
 	if !ok || main == "" || token == "" || tokenEnd(main) < len(main) || token != sub {
 		r.defect("invalid_content_type", warning, where, "%s", excerpt(value))
+		if ok || main == "multipart" || main == "message" {
+			r.defect("ambiguous_content_type", severe, where, "%s, read as %s", excerpt(value), n.part.Type)
+		}
 	}
 	if ok && main != "" && token != "" && tokenEnd(main) == len(main) {
 		n.part.Type = main + "/" + token
@@ -70,10 +83,15 @@ func (r *reader) contentType(n *node, value string, where place) string {
 	}
 	n.part.Params = v.params
 	n.part.Charset = lowerASCII(v.params["charset"])
-	if !n.isMultipart() {
-		return name
+	if n.isMultipart() {
+		r.boundary(n, raw, value, where)
 	}
-	boundary, plain := boundaryOf(value, v.params["boundary"])
+	return name
+}
+
+// boundary reads the boundary of a multipart.
+func (r *reader) boundary(n *node, raw, value string, where place) {
+	boundary, plain := boundaryOf(value, n.part.Params["boundary"])
 	n.boundary = boundary
 	switch {
 	case n.boundary == "":
@@ -84,8 +102,9 @@ func (r *reader) contentType(n *node, value string, where place) string {
 		r.defect("ambiguous_boundary_value", severe, where, "not what a boundary may be: %q", excerpt(boundary))
 	case len(n.boundary) > 70:
 		r.defect("ambiguous_boundary_length", severe, where, "a boundary of %d octets", len(n.boundary))
+	case strings.Contains(boundary, " ") && !strings.Contains(raw, boundary):
+		r.defect("ambiguous_boundary_value", severe, where, "a fold in a boundary: %q", excerpt(boundary))
 	}
-	return name
 }
 
 // isNoBoundary tells whether a character is none that every reader takes for one of a boundary: anything printable in ASCII,

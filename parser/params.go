@@ -61,7 +61,7 @@ type lexer struct {
 	unclosed bool // whether a quoted string had no end, so that none is looked for far away again
 }
 
-// value reads what stands before the first semicolon, white space and comments left out.
+// value reads what stands before the first semicolon or parameter, white space, comments and all words but the first left out.
 func (l *lexer) value() string {
 	plain, _, _ := strings.Cut(l.s, ";")
 	if trimmed := strings.TrimRight(plain, " \t"); !strings.ContainsAny(trimmed, " \t(") {
@@ -69,7 +69,7 @@ func (l *lexer) value() string {
 		return trimmed
 	}
 	var out strings.Builder
-	slash := false
+	behind := false // whether the first word has ended
 	for ; l.i < len(l.s); l.i++ {
 		switch c := l.s[l.i]; {
 		case c == ';':
@@ -83,13 +83,15 @@ func (l *lexer) value() string {
 				l.odd = true
 			}
 		case !isSpace(c):
-			// A parameter without semicolon before it.
-			if slash && isSpace(l.s[l.i-1]) && l.isParam(l.i) {
-				l.odd = true
-				return out.String()
+			if out.Len() > 0 && isSpace(l.s[l.i-1]) && c != '/' && !strings.HasSuffix(out.String(), "/") {
+				l.odd, behind = true, true
+				if l.isParam(l.i) { // without semicolon before it
+					return out.String()
+				}
 			}
-			slash = slash || c == '/'
-			out.WriteByte(c)
+			if !behind {
+				out.WriteByte(c)
+			}
 		}
 	}
 	return out.String()
@@ -218,11 +220,11 @@ func (l *lexer) quoted(name string) string {
 		l.i++
 		switch {
 		case c == '\\' && l.i < len(l.s):
-			if next := l.s[l.i]; next >= 0x80 || isLetter(next) || isDigit(next) {
-				l.odd = true
-				if isPath {
-					out.WriteByte(c)
-				}
+			next := l.s[l.i]
+			plain := next >= 0x80 || isLetter(next) || isDigit(next)
+			l.odd = l.odd || plain || !isPath
+			if plain && isPath {
+				out.WriteByte(c)
 			}
 			out.WriteByte(l.s[l.i])
 			l.i++
@@ -404,7 +406,7 @@ func (r *reader) joinPieces(out map[string]string, pieces []piece, where place) 
 	if charset == "" {
 		out[name] = r.words(r.guess(string(octets), where), where)
 	} else {
-		out[name] = oneLine(r.decodeCharset(charset, octets, where))
+		out[name] = r.line(r.decodeCharset(charset, octets, where), where)
 	}
 }
 

@@ -56,8 +56,26 @@ func TestViews(t *testing.T) {
 		{"no uuencoded file", "Subject: s\n\nbegin 644\nbegin 99 x\n begin 644 x\nbegin 64 x\n", "", "begin 644\r\nbegin 99 x\r\n begin 644 x\r\nbegin 64 x\r\n", ""},
 		{"a text beside a uuencoded file", "Content-Transfer-Encoding: x-uuencode\n\ntext\nbegin 644 a\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
 		{"two uuencoded files", "Content-Transfer-Encoding: x-uuencode\n\nbegin 644 a\n#86)C\n`\nend\n\nbegin 644 b\n#86)C\n`\nend\n", "ambiguous_uuencode", "abc", ""},
-		{"a letter that is small in ASCII alone in a type", "Content-Type: mult\u0130part/mixed; boundary=b\n\n--b\n\nx\n--b--\n", "invalid_content_type", "--b\r\n\r\nx\r\n--b--\r\n", ""},
+		{"a letter that is small in ASCII alone in a type", "Content-Type: mult\u0130part/mixed; boundary=b\n\n--b\n\nx\n--b--\n", "invalid_content_type ambiguous_content_type", "--b\r\n\r\nx\r\n--b--\r\n", ""},
 		{"a letter that is small in ASCII alone in an encoding", "Content-Transfer-Encoding: quoted-pr\u0130ntable\n\n=41", "unknown_encoding", "=41", ""},
+		{"a word behind a type", "Content-Type: text/html foo; charset=utf-8\n\n<p>x", "ambiguous_parameter", "x", "<p>x"},
+		{"white space around the slash of a type", "Content-Type: text / html\n\n<p>x", "", "x", "<p>x"},
+		{"two types", "Content-Type: text/plain, text/html\n\nx", "ambiguous_parameter invalid_content_type ambiguous_content_type", "x", ""},
+		{"a type with a second slash", "Content-Type: text/html/plain\n\n<p>x", "invalid_content_type ambiguous_content_type", "x", "<p>x"},
+		{"a type in quotes", "Content-Type: \"text/html\"\n\nx", "invalid_content_type ambiguous_content_type", "x", ""},
+		{"a multipart without subtype", "Content-Type: multipart/; boundary=b\n\n--b\n\nx\n--b--\n", "invalid_content_type ambiguous_content_type", "--b\r\n\r\nx\r\n--b--\r\n", ""},
+		{"a type alone", "Content-Type: text\n\nx", "invalid_content_type", "x", ""},
+		{"a fold in a boundary", "Content-Type: multipart/mixed; boundary=\"a\n b\"\n\n--a b\n\nx\n--a b--\n", "ambiguous_boundary_value", "x", ""},
+		{"a fold before a boundary", "Content-Type: multipart/mixed;\n boundary=\n \"a b\"\n\n--a b\n\nx\n--a b--\n", "", "x", ""},
+		{"a backslash twice in a boundary", `Content-Type: multipart/mixed; boundary="a\\b"` + "\n\n--a\\b\n\nx\n--a\\b--\n", "ambiguous_parameter", "x", ""},
+		{"a disposition without semicolon", "Content-Disposition: attachment filename=a.exe\n\nx", "ambiguous_parameter", "", ""},
+		{"a word behind a disposition", "Content-Disposition: attachment foo\n\nx", "ambiguous_parameter", "", ""},
+		{"a disposition of a parameter alone", "Content-Disposition: filename=a.exe\n\nx", "ambiguous_parameter", "x", ""},
+		{"a NUL in a file name", "Content-Disposition: attachment; filename*=utf-8''a%00b\n\nx", "ambiguous_nul", "", ""},
+		{"a NUL in an encoded word", "Subject: =?utf-8?q?a=00b?=\n\nx", "ambiguous_nul", "x", ""},
+		{"a NUL before a delimiter", "Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: a/b\n\nx\n\x00--b\n\ny\n--b--\n", "ambiguous_nul", "", ""},
+		{"a character outside base64", "Content-Transfer-Encoding: base64\n\nYW!Jj\n", "ambiguous_base64", "abc", ""},
+		{"octets that are not UTF-7", "Content-Type: text/plain; charset=utf-7\n\na+2AA-\xff", "invalid_text", "a\uFFFD\uFFFD", ""},
 		{"two texts", multipart + "--b\n\nx\n--b\n\n\n--b\n\ny\n\n--b\n\nz\n--b--\n", "", "x\ny\r\nz", ""},
 		{"two texts in HTML", multipart + "--b\nContent-Type: text/html\n\n<p>x<!--\n--b\nContent-Type: text/html\n\n<p>y\n--b--\n", "", "x\ny", "<p>x<!--\n<p>y"},
 		{"a footer", multipart + "--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\nx\n--c\nContent-Type: text/html\n\n<p>x\n--c--\n--b\n\nfooter\n--b--\n", "", "x\nfooter", "<p>x"},
@@ -163,5 +181,16 @@ func TestTextsWithinLimit(t *testing.T) {
 	}
 	if kept > 4<<10 {
 		t.Errorf("%d octets kept", kept)
+	}
+}
+
+// TestParameterOfDispositionAlone: a file name counts also where no disposition stands before it.
+func TestParameterOfDispositionAlone(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"filename=a.exe", "attachment filename=a.exe", "attachment foo filename=a.exe"} {
+		p := check(t, crlf("Content-Disposition: "+value+"\n\nx"), Limits{}).GetParts()[0]
+		if want := value[:max(0, strings.Index(value, " "))]; p.GetFilename() != "a.exe" || p.GetDisposition() != want {
+			t.Errorf("%s: got %q, %q", value, p.GetDisposition(), p.GetFilename())
+		}
 	}
 }

@@ -10,6 +10,14 @@ func (r *reader) words(s string, where place) string {
 	if strings.Contains(s, "=?") {
 		s = r.decodeWords(s, where)
 	}
+	return r.line(s, where)
+}
+
+// line is oneLine for what was decoded, of which some readers see no more than stands before a NUL.
+func (r *reader) line(s string, where place) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		r.once("ambiguous_nul", severe, where, "a NUL in a header field")
+	}
 	return oneLine(s)
 }
 
