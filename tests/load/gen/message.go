@@ -65,7 +65,7 @@ func (t *transaction) send(recipients []string) error {
 	t.bufs = pool.Get().(*buffers)
 	defer pool.Put(t.bufs)
 	entry := t.entry
-	msg := t.kind.mail.Make(t.bufs.own[:0], entry.ID, entry.Sender, recipients[0])
+	msg := t.kind.mail.Make(t.bufs.own[:0], entry.ID, entry.Sender, recipients...)
 	entry.Size = msg.Len()
 	err := t.envelope(recipients, msg)
 	if err == nil {

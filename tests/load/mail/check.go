@@ -28,6 +28,25 @@ func Check(content []byte) (id string, err error) {
 	return id, nil
 }
 
+// CheckFor is an error where a message that names its recipients does not name this one: whoever counts only what arrived would
+// take it for one that was lost.
+func CheckFor(content []byte, recipient string) error {
+	header, _ := split(content)
+	named := false
+	for line := range bytes.Lines(header.text) {
+		if to, ok := is(line, HeaderFor); ok {
+			if bytes.EqualFold(to, []byte(recipient)) {
+				return nil
+			}
+			named = true
+		}
+	}
+	if named {
+		return ErrFor
+	}
+	return nil
+}
+
 // FindID finds the id that stands anywhere in a content at the start of a line, such as that of the returned message
 // within a notification. (RFC 3462.) It is empty where there is none.
 func FindID(content []byte) string {
@@ -63,13 +82,18 @@ func split(content []byte) (header, []byte) {
 
 // value is the value of the first field of a name.
 func value(h header, name string) string {
-	rest := h.text
-	for len(rest) > 0 {
-		var line []byte
-		line, rest, _ = bytes.Cut(rest, []byte("\n"))
-		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
-			return string(bytes.TrimSpace(line[len(name)+1:]))
+	for line := range bytes.Lines(h.text) {
+		if v, ok := is(line, name); ok {
+			return string(v)
 		}
 	}
 	return ""
+}
+
+// is tells whether a line is a field of a name, and its value.
+func is(line []byte, name string) ([]byte, bool) {
+	if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
+		return bytes.TrimSpace(line[len(name)+1:]), true
+	}
+	return nil, false
 }

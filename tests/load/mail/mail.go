@@ -16,6 +16,7 @@ import (
 const (
 	HeaderID   = "X-Rohrload-Id"   // unique id of the message
 	HeaderHash = "X-Rohrload-Hash" // SHA-256 of the body in hexadecimal digits, every line ended by CRLF
+	HeaderFor  = "X-Rohrload-For"  // a recipient; one field for each
 )
 
 // Why a mail can't be recognised or is not what was sent.
@@ -23,6 +24,7 @@ var (
 	ErrNoID   = errors.New("no " + HeaderID + " in the header")
 	ErrNoHash = errors.New("no " + HeaderHash + " in the header")
 	ErrHash   = errors.New("the body is not the one that was sent")
+	ErrFor    = errors.New("a recipient to whom it was not sent")
 )
 
 // Mail makes messages of one kind. It is made once and may be used by many at once.
@@ -51,7 +53,7 @@ func Sized(size int) *Mail {
 }
 
 // overhead is what a sized message has besides its text: header fields and id line with an id and addresses of usual length.
-const overhead = 220
+const overhead = 254
 
 // Wrap returns a kind whose messages are a real mail, with our fields before its own. Line ends become CRLF, since a
 // mail on disk often has others; its body is not changed otherwise.
@@ -89,8 +91,8 @@ func (m Message) Len() int { return len(m.Header) + len(m.Body) + len(m.Tail) }
 // Bytes returns the message in one piece.
 func (m Message) Bytes() []byte { return bytes.Join([][]byte{m.Header, m.Body, m.Tail}, nil) }
 
-// Make makes the message with an id. buf, which may be nil, is where its own parts are written.
-func (m *Mail) Make(buf []byte, id, from, to string) Message {
+// Make makes the message with an id, for one recipient at least. buf, which may be nil, is where its own parts are written.
+func (m *Mail) Make(buf []byte, id, from string, to ...string) Message {
 	tailStart := len(buf)
 	if m.plain {
 		buf = append(buf, "rohrload "...)
@@ -100,6 +102,9 @@ func (m *Mail) Make(buf []byte, id, from, to string) Message {
 	tail := buf[tailStart:len(buf):len(buf)]
 	start := len(buf)
 	buf = field(buf, HeaderID, id)
+	for _, recipient := range to {
+		buf = field(buf, HeaderFor, recipient)
+	}
 	buf = append(buf, HeaderHash+": "...)
 	if m.plain {
 		var sum [sha256.Size]byte
@@ -107,7 +112,7 @@ func (m *Mail) Make(buf []byte, id, from, to string) Message {
 		h.Write(tail)
 		buf = hex.AppendEncode(buf, h.Sum(sum[:0]))
 		buf = append(buf, "\r\n"...)
-		buf = field(field(field(buf, "From", from), "To", to), "Subject", "Load "+id)
+		buf = field(field(field(buf, "From", from), "To", to[0]), "Subject", "Load "+id)
 		buf = append(buf, "\r\n"...)
 	} else {
 		buf = append(append(buf, m.sum...), "\r\n"...)

@@ -130,3 +130,23 @@ func TestFolder(t *testing.T) {
 		t.Errorf("Folder: %d mails, %v, want 2", len(mails), err)
 	}
 }
+
+func TestCheckFor(t *testing.T) {
+	two := Sized(500).Make(nil, "id-1", "ann@a.example", "bob@b.example", "cid@b.example").Bytes()
+	real := Wrap([]byte(HeaderFor+": dan@b.example\n\nbody\n")).Make(nil, "id-2", "ann@a.example", "bob@b.example").Bytes()
+	for _, c := range []struct {
+		name, recipient string
+		content         []byte
+		err             error
+	}{
+		{"the first", "bob@b.example", two, nil},
+		{"the second, in other letters", "Cid@B.example", two, nil},
+		{"another", "dan@b.example", two, ErrFor},
+		{"real mail", "eve@b.example", real, ErrFor},
+		{"nobody is named", "eve@b.example", []byte("Subject: x\r\n\r\n" + HeaderFor + ": bob@b.example\r\n"), nil},
+	} {
+		if err := CheckFor(c.content, c.recipient); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.err)
+		}
+	}
+}

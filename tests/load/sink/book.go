@@ -144,7 +144,11 @@ func (b *book) fail(err error) {
 
 // enter counts an arrival for one recipient and writes it down. sent is false where the script keeps the reply back.
 func (b *book) enter(a *arrival, recipient string, reply int, sent bool) {
-	b.count(a, recipient, reply)
+	fault := a.fault
+	if err := mail.CheckFor(a.content, recipient); err != nil && fault == "" && !a.report && recipient != "" {
+		fault = err.Error()
+	}
+	b.count(a, recipient, reply, fault)
 	if b.ledger == nil {
 		return
 	}
@@ -153,7 +157,7 @@ func (b *book) enter(a *arrival, recipient string, reply int, sent bool) {
 	}
 	err := b.ledger.Write(ledger.Arrival{
 		ID: a.id, MessageID: messageID(a.content), Recipient: recipient, Sender: a.sender, Report: a.report, Protocol: a.protocol,
-		Reply: reply, Fault: a.fault, Size: len(a.content), Raw: a.raw, Time: a.at,
+		Reply: reply, Fault: fault, Size: len(a.content), Raw: a.raw, Time: a.at,
 	})
 	if err != nil {
 		b.fail(err)
@@ -183,7 +187,7 @@ func messageID(content []byte) string {
 	return ""
 }
 
-func (b *book) count(a *arrival, recipient string, reply int) {
+func (b *book) count(a *arrival, recipient string, reply int, fault string) {
 	key := b.key(ledger.Pair(a.id, recipient))
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,8 +198,8 @@ func (b *book) count(a *arrival, recipient string, reply int) {
 	if s.First.IsZero() {
 		s.First = a.at
 	}
-	if a.fault != "" {
-		s.Faults[a.fault]++
+	if fault != "" {
+		s.Faults[fault]++
 	}
 	if reply/100 != 2 {
 		return

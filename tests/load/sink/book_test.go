@@ -88,3 +88,22 @@ func TestMessageID(t *testing.T) {
 		}
 	}
 }
+
+// What arrives for somebody else must not make up for what was lost.
+func TestWrongRecipient(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, Config{Ledger: l})
+	c := dial(t, s.SMTP())
+	c.dialog("", "220", "EHLO x", "250", "MAIL FROM:<a@x>", "250", "RCPT TO:<B@y>", "250", "RCPT TO:<c@y>", "250", "DATA", "354", message("1")+".", "250")
+	if got := s.Stats(); len(got.Faults) != 1 || got.Faults[mail.ErrFor.Error()] != 1 {
+		t.Errorf("faults %v", got.Faults)
+	}
+	arrivals, err := ledger.Read[ledger.Arrival](path)
+	if err != nil || len(arrivals) != 2 || arrivals[0].Fault != "" || arrivals[1].Fault != mail.ErrFor.Error() {
+		t.Errorf("%+v, %v", arrivals, err)
+	}
+}
