@@ -142,6 +142,9 @@ func (c *genCommand) config() (cfg gen.Config, done func(), err error) {
 		TLS: gen.TLS(c.TLS), Username: c.User, Password: c.Password, Pipelining: c.Pipelining, Chunk: c.Chunk, Sources: c.Sources,
 	}
 	for _, size := range c.Size {
+		if size < 0 || size > sink.MaxContent {
+			return cfg, done, fmt.Errorf("--size %d: give 0 to %d octets", size, sink.MaxContent)
+		}
 		cfg.Mails = append(cfg.Mails, mail.Sized(size))
 	}
 	if c.Mix != "" {

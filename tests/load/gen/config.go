@@ -5,8 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rohrpost/rohrpost/tests/load/ledger"
@@ -99,13 +102,36 @@ func (c Config) withDefaults(ctx context.Context) (Config, error) {
 	}
 	switch {
 	case c.Messages == 0 && c.Duration == 0:
-		return c, errors.New("gen: give Messages or Duration: a load must end")
-	case c.Rate < 0 || c.SlowShare < 0 || c.SlowShare > 1 || c.Messages < 0 || c.WarmUp < 0 || c.PerSession < 0 || c.Sessions < 0:
-		return c, errors.New("gen: a count, rate or share is out of range")
+		return c, errors.New("gen: give a number of messages or a duration: a load must end")
+	case !c.inRange():
+		return c, errors.New("gen: a count, size, rate, share or time is out of range")
+	case !pathWord(c.Sender) || slices.ContainsFunc(c.Domains, func(domain string) bool { return !pathWord(domain) }):
+		return c, errors.New("gen: a sender or domain has what no path may have") // it could be a command of its own
 	case c.TLS != Plain && c.TLS != StartTLS && c.TLS != Implicit:
 		return c, fmt.Errorf("gen: TLS %q is unknown: give %s or %s", c.TLS, StartTLS, Implicit)
 	}
 	return c, guard(ctx, c.Target, c.AllowPublic)
+}
+
+// most is the highest count of messages: the sum of two still is one.
+const most = math.MaxInt64 / 4
+
+// inRange tells whether the numbers can be meant, after the defaults.
+func (c *Config) inRange() bool {
+	for _, n := range []int64{
+		int64(c.Sessions), int64(c.PerSession), c.WarmUp, c.Messages, int64(c.SlowRate), int64(c.Users), int64(c.Recipients), int64(c.Chunk),
+		int64(c.Sources), int64(c.WarmFor), int64(c.Duration), int64(c.Ramp), int64(c.Think), int64(c.Timeout), int64(c.Grace),
+	} {
+		if n < 0 {
+			return false
+		}
+	}
+	return c.WarmUp <= most && c.Messages <= most && c.Rate >= 0 && !math.IsInf(c.Rate, 1) && c.SlowShare >= 0 && c.SlowShare <= 1
+}
+
+// pathWord tells whether text can stand in a path: it neither ends the path nor the line. (RFC 5321, section 4.1.2.)
+func pathWord(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 127 || r == '<' || r == '>' })
 }
 
 // def sets a default where there is the zero value.
@@ -130,9 +156,9 @@ func guard(ctx context.Context, target string, public bool) error {
 		return fmt.Errorf("gen: target: %w", err)
 	}
 	for _, addr := range addrs {
-		if !private(addr.Unmap()) {
+		if addr = addr.Unmap(); !private(addr) {
 			return fmt.Errorf("gen: %s (%s) is neither loopback nor private: load on other people's servers is an attack; "+
-				"say so explicitly if it is yours", host, addr)
+				"say --allow-public if it is yours", host, addr)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"context"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -204,5 +205,34 @@ func TestGuard(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), Config{Target: "127.0.0.1:1"}); err == nil {
 		t.Error("a load without end is no error")
+	}
+}
+
+func TestOutOfRange(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"recipients":     func(c *Config) { c.Recipients = -1 },
+		"users":          func(c *Config) { c.Users = -1 },
+		"chunk":          func(c *Config) { c.Chunk = -1 },
+		"sources":        func(c *Config) { c.Sources = -1 },
+		"slow rate":      func(c *Config) { c.SlowRate = -1 },
+		"sessions":       func(c *Config) { c.Sessions = -1 },
+		"rate":           func(c *Config) { c.Rate = math.NaN() },
+		"endless rate":   func(c *Config) { c.Rate = math.Inf(1) },
+		"share":          func(c *Config) { c.SlowShare = math.NaN() },
+		"time-out":       func(c *Config) { c.Timeout = -time.Second },
+		"duration":       func(c *Config) { c.Duration = -time.Second },
+		"warm-up":        func(c *Config) { c.WarmUp = math.MaxInt64 },
+		"sender":         func(c *Config) { c.Sender = "a@x>\r\nRCPT TO:<b@y" },
+		"domain":         func(c *Config) { c.Domains = []string{"b.example", "c example"} },
+		"null in domain": func(c *Config) { c.Domains = []string{"b\x00"} },
+	} {
+		cfg := Config{Target: "127.0.0.1:1", Messages: 1}
+		change(&cfg)
+		if _, err := cfg.withDefaults(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := (Config{Target: "127.0.0.1:1", Messages: 1, WarmUp: most, Sender: "zoë@b.example"}).withDefaults(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
