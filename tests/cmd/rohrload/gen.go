@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -86,13 +88,33 @@ type output struct {
 	Quiet  bool   `short:"q" help:"No progress and no table."`
 }
 
+// check tells before anything is measured that there is no place for the result.
+func (o *output) check() error {
+	if o.Out == "" {
+		return nil
+	}
+	dir, err := os.Stat(filepath.Dir(o.Out))
+	if err == nil && !dir.IsDir() {
+		err = fmt.Errorf("%s is no folder", filepath.Dir(o.Out))
+	}
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return nil
+}
+
 // Run makes the load.
-func (c *genCommand) Run(ctx context.Context) error {
-	cfg, done, err := c.config()
+func (c *genCommand) Run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	cfg, err := c.config()
 	if err != nil {
 		return err
 	}
-	defer done()
+	if cfg.Ledger != nil {
+		defer func() { err = cmp.Or(cfg.Ledger.Close(), err) }() // whoever can't rely on it has proof of nothing
+	}
 	var s *sink.Sink
 	if c.Sink != "" {
 		if s, err = sink.Start(ctx, sink.Config{SMTP: c.Sink}); err != nil {
@@ -132,9 +154,8 @@ func (c *genCommand) Run(ctx context.Context) error {
 	return err
 }
 
-// config puts the flags together. done closes what was opened.
-func (c *genCommand) config() (cfg gen.Config, done func(), err error) {
-	done = func() {}
+// config puts the flags together.
+func (c *genCommand) config() (cfg gen.Config, err error) {
 	cfg = gen.Config{
 		Target: c.Target, AllowPublic: c.AllowPublic, LMTP: c.LMTP, Sessions: c.Sessions, Rate: c.Rate, PerSession: c.PerSession,
 		Messages: c.Messages, WarmUp: c.WarmUp, WarmFor: c.WarmFor, Duration: c.Duration, Ramp: c.Ramp, Think: c.Think, SlowShare: c.SlowShare,
@@ -143,26 +164,22 @@ func (c *genCommand) config() (cfg gen.Config, done func(), err error) {
 	}
 	for _, size := range c.Size {
 		if size < 0 || size > sink.MaxContent {
-			return cfg, done, fmt.Errorf("--size %d: give 0 to %d octets", size, sink.MaxContent)
+			return cfg, fmt.Errorf("--size %d: give 0 to %d octets", size, sink.MaxContent)
 		}
 		cfg.Mails = append(cfg.Mails, mail.Sized(size))
 	}
 	if c.Mix != "" {
 		if cfg.Mails, err = mail.Folder(c.Mix); err != nil {
-			return cfg, done, err
+			return cfg, err
 		}
 	}
 	if !c.Quiet {
 		cfg.Progress = progress
 	}
 	if c.Ledger != "" {
-		l, err := ledger.Open(c.Ledger)
-		if err != nil {
-			return cfg, done, err
-		}
-		cfg.Ledger, done = l, func() { _ = l.Close() } // every line is written already
+		cfg.Ledger, err = ledger.Open(c.Ledger)
 	}
-	return cfg, done, nil
+	return cfg, err
 }
 
 func progress(p gen.Progress) {

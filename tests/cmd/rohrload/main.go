@@ -25,20 +25,33 @@ type commands struct {
 }
 
 func main() {
+	os.Exit(program(os.Args[1:], os.Exit))
+}
+
+// program runs a command line, and gives the exit code: 1 where mail is not as it must be, 2 for whatever else went wrong. exit
+// is called after help.
+func program(args []string, exit func(int)) int {
 	// The first signal lets what is under way end and be reported, the second ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	context.AfterFunc(ctx, stop)
 	var c commands
-	command := kong.Parse(&c, kong.Name("rohrload"),
+	parser := kong.Must(&c, kong.Name("rohrload"), kong.Exit(exit),
 		kong.Description("Load for mail servers, and the sink behind them: figures and lost mail, proven by ids and hashes."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.BindTo(ctx, (*context.Context)(nil)))
-	if err := command.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "rohrload:", err)
-		if errors.Is(err, errFound) {
-			os.Exit(1)
-		}
-		os.Exit(2)
+	command, err := parser.Parse(args)
+	if err == nil {
+		err = command.Run()
 	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errFound):
+		_, _ = fmt.Fprintln(os.Stderr, "rohrload:", err)
+		return 1
+	}
+	_, _ = fmt.Fprintln(os.Stderr, "rohrload:", err)
+	return 2
 }
 
 // errFound means that the program worked and found mail that was lost, doubled or broken.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -218,9 +219,61 @@ func TestMistakes(t *testing.T) {
 		{"sink", "--script", "/nonexistent"},
 		{"report", "/nonexistent"},
 		{"gen", "127.0.0.1:1", "-n", "1", "--mix", "/nonexistent"},
+		{"gen", "127.0.0.1:1", "-n", "1", "--size", "-1"},
+		{"gen", "127.0.0.1:1", "-n", "1", "--size", "1000000000"},
+		{"sink", "--out", "/nonexistent/sink.json"},
 	} {
 		if err := run(t.Context(), args...); err == nil {
 			t.Errorf("%v is no error", args)
 		}
+	}
+}
+
+// Nobody is to take a mistake in the command line for lost mail.
+func TestExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"gen"}, 2},
+		{[]string{"bench", "--rohrpost", "/nonexistent"}, 2},
+		{[]string{"sink", "--nonsense"}, 2},
+		{[]string{"sink", "--smtp", "127.0.0.1:0", "-d", "1ms", "-q"}, 0},
+	} {
+		if got := program(c.args, func(int) { t.Errorf("%v: it exits by itself", c.args) }); got != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.args, got, c.code)
+		}
+	}
+}
+
+// A ledger that could not be written whole proves nothing, and neither end may end as if all were well.
+func TestLedgerThatIsFull(t *testing.T) {
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip("there is no " + full)
+	}
+	address, err := stack.FreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = run(t.Context(), "gen", address, "--sink", address, "-n", "3", "-q", "--ledger", full)
+	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, errFound) {
+		t.Errorf("gen: %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	sunk := make(chan error, 1)
+	go func() { sunk <- run(ctx, "sink", "--smtp", address, "-q", "--ledger", full) }()
+	up, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := stack.Greeted(up, address); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), "gen", address, "-n", "3", "-q"); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-sunk; !errors.Is(err, syscall.ENOSPC) || errors.Is(err, errFound) {
+		t.Errorf("sink: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,10 @@ type sinkCommand struct {
 }
 
 // Run takes mail until it is told to stop.
-func (c *sinkCommand) Run(ctx context.Context) error {
+func (c *sinkCommand) Run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
 	cfg := sink.Config{SMTP: c.SMTP, LMTP: c.LMTP, HTTP: c.HTTP, StartTLS: c.StartTLS, ImplicitTLS: c.ImplicitTLS, Keep: c.Keep}
 	if c.SMTP+c.LMTP+c.HTTP == "" {
 		cfg.SMTP = "127.0.0.1:2600"
@@ -42,12 +46,10 @@ func (c *sinkCommand) Run(ctx context.Context) error {
 		cfg.Script = script
 	}
 	if c.Ledger != "" {
-		l, err := ledger.Open(c.Ledger)
-		if err != nil {
+		if cfg.Ledger, err = ledger.Open(c.Ledger); err != nil {
 			return err
 		}
-		defer l.Close() //nolint:errcheck // every line is written already
-		cfg.Ledger = l
+		defer func() { err = cmp.Or(cfg.Ledger.Close(), err) }() // whoever can't rely on it has proof of nothing
 	}
 	if err := gen.RaiseFiles(13_000); err != nil {
 		return err

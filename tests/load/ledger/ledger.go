@@ -5,6 +5,7 @@ package ledger
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ type Writer struct {
 	file *os.File
 	buf  bytes.Buffer
 	enc  *json.Encoder
+	err  error // the first that Write had
 }
 
 // Open opens a ledger, or makes it. What is there already stays.
@@ -83,17 +85,22 @@ func (w *Writer) Write(record any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.buf.Reset()
-	if err := w.enc.Encode(record); err != nil {
-		return fmt.Errorf("writing a ledger: %w", err)
+	err := w.enc.Encode(record)
+	if err == nil {
+		_, err = w.file.Write(w.buf.Bytes())
 	}
-	if _, err := w.file.Write(w.buf.Bytes()); err != nil {
-		return fmt.Errorf("writing a ledger: %w", err)
+	if err != nil {
+		err = fmt.Errorf("writing a ledger: %w", err)
+		w.err = cmp.Or(w.err, err)
 	}
-	return nil
+	return err
 }
 
-// Close closes the file.
-func (w *Writer) Close() error { return w.file.Close() }
+// Close closes the file. It tells also the first error that Write had: the ledger is not whole then.
+func (w *Writer) Close() error {
+	err := w.file.Close()
+	return cmp.Or(w.err, err)
+}
 
 // Read reads all records of a ledger. A last line that was not written whole, as by a killed writer, is left out.
 func Read[T any](path string) ([]T, error) {
