@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/rohrpost/rohrpost/tests/load/machine"
@@ -76,7 +78,10 @@ func run(ctx context.Context, o Options, entries []entry) (*report.Report, error
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, errors.New("bench: no case has such a name")
+		return nil, fmt.Errorf("bench: no case has such a name; there are:%s", titles(entries))
+	}
+	if o.Rounds < 1 {
+		return nil, fmt.Errorf("bench: %d rounds measure nothing", o.Rounds)
 	}
 	var err error
 	if r.Environment.Data, err = o.disk(); err != nil {
@@ -115,17 +120,34 @@ func run(ctx context.Context, o Options, entries []entry) (*report.Report, error
 	return finish(ctx, o, r)
 }
 
-// finish leaves out cases that the time did not suffice for, and says so.
+// titles are the names of cases, one a line.
+func titles(entries []entry) string {
+	var all strings.Builder
+	for i := range entries {
+		all.WriteString("\n  " + entries[i].title())
+	}
+	return all.String()
+}
+
+// finish leaves out cases that were not measured, as for want of time, and says so. Where none was there is no report, which would
+// only take the place of an earlier one.
 func finish(ctx context.Context, o Options, r *report.Report) (*report.Report, error) {
+	why := "the time is over"
+	if ctx.Err() != nil {
+		why = "it was broken off"
+	}
 	measured := r.Cases[:0]
 	for _, c := range r.Cases {
 		if len(c.Runs) > 0 {
 			measured = append(measured, c)
 		} else {
-			_, _ = fmt.Fprintf(o.Log, "not measured, the time is over: %s %s %s\n", c.Group, c.Name, c.System)
+			_, _ = fmt.Fprintf(o.Log, "not measured, %s: %s %s %s\n", why, c.Group, c.Name, c.System)
 		}
 	}
 	r.Cases = measured
+	if len(measured) == 0 {
+		return nil, cmp.Or(ctx.Err(), errors.New("bench: the time did not suffice for a single case"))
+	}
 	return r, ctx.Err()
 }
 

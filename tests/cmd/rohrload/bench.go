@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 
 	"github.com/rohrpost/rohrpost/tests/bench"
@@ -72,7 +73,11 @@ func (f *benchFlags) finish(r *report.Report, name string, err error) error {
 	if tableErr := r.Table(os.Stdout); err == nil {
 		err = tableErr
 	}
-	if writeErr := bench.Write(r, f.Dir, name); err == nil {
+	writeErr := bench.Write(r, f.Dir, name)
+	if writeErr == nil {
+		fmt.Fprintf(os.Stderr, "written: %s.json, .html and .md\n", filepath.Join(f.Dir, name))
+	}
+	if err == nil {
 		err = writeErr
 	}
 	if err == nil {
