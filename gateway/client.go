@@ -159,6 +159,10 @@ func (c *client) Failed(err error) { c.log.InfoContext(c.ctx, "TLS handshake fai
 
 // Closed implements wire.Owner.
 func (c *client) Closed() {
+	if refused := c.wire.Refusals(); len(refused) > 0 {
+		c.span.SetAttributes(attribute.StringSlice("rohrpost.smtp.refusals", refused))
+		c.log.InfoContext(c.ctx, "session had refusals", "refusals", refused)
+	}
 	c.cancel()
 	c.span.End()
 	c.g.mu.Lock()

@@ -90,6 +90,7 @@ func endSpan(span trace.Span, size int64, err error) {
 	if err != nil {
 		reply := smtpreply.From(err)
 		code = int(reply.Reply().GetCode())
+		span.SetAttributes(attribute.String("rohrpost.smtp.enhanced_code", reply.Reply().GetEnhancedCode()))
 		if reply.Temporary() {
 			span.RecordError(err)
 			span.SetStatus(codes.Error, "refused for now")

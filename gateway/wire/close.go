@@ -77,8 +77,11 @@ func (c *Conn) endIdle() (stopping bool) {
 	return c.stopping
 }
 
+// stops is how the reply begins by which the server's stop ends a session.
+const stops = "421 4.3.2 "
+
 // sayGoodbye ends a session that the server no longer serves.
 func (c *Conn) sayGoodbye() error {
-	c.lastWords("421 4.3.2 " + c.opts.Hostname + " Service shutting down")
+	c.lastWords(stops + c.opts.Hostname + " Service shutting down")
 	return c.fail(io.EOF)
 }

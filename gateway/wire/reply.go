@@ -32,9 +32,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	case !c.replied && c.verb == "DATA" && bytes.HasPrefix(p, []byte("354")):
 		c.body = &dataBody{c: c}
 	}
-	c.out = append(c.out, c.mend(p)...)
+	line := c.mend(p)
+	c.out = append(c.out, line...)
 	c.replied = true
 	if size > 3 && p[3] != '-' {
+		c.countRefusal(line)
 		c.replyEnds(p[0])
 	}
 	if len(c.out) >= bufferSize {
@@ -48,6 +50,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 // say writes a reply of our own, without CRLF.
 func (c *Conn) say(reply string) {
 	c.out = append(append(c.out, reply...), "\r\n"...)
+	c.countRefusal([]byte(reply))
 	c.replies++
 }
 

@@ -115,6 +115,8 @@ type Conn struct {
 	hangUp    bool  // close once pending replies are out
 	failed    error // sticky: the connection is not read any more and replies are dropped
 
+	refusals map[string]int // how often what was refused, nil where nothing was; see countRefusal
+
 	mu       sync.Mutex
 	idle     bool // waiting for a command
 	stopping bool
