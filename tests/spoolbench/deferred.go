@@ -31,11 +31,11 @@ func (o *Options) deferred(ctx context.Context, place bench.Place, run *report.R
 		if err := r.both(ctx, run, "full"); err != nil {
 			return err
 		}
-		set(run, "pss_load", max(run.Values["full_life_pss"], run.Values["full_submit_pss"]))
+		run.Set("pss_load", max(run.Values["full_life_pss"], run.Values["full_submit_pss"]))
 		compare(run, "full", "empty")
 		begun := time.Now()
 		err := r.Halt(ctx)
-		set(run, "stop", time.Since(begun).Seconds())
+		run.Set("stop", time.Since(begun).Seconds())
 		return err
 	})
 }
@@ -51,7 +51,7 @@ func (r *rig) both(ctx context.Context, run *report.Run, word string) error {
 // compare notes how both rates compare with those before, in the same round.
 func compare(run *report.Run, now, before string) {
 	for _, what := range []string{"_life", "_submit"} {
-		set(run, now+"_of_"+before+what, run.Values[now+what]/run.Values[before+what])
+		run.Set(now+"_of_"+before+what, run.Values[now+what]/run.Values[before+what])
 	}
 }
 
@@ -94,13 +94,13 @@ func (r *rig) restart(ctx context.Context, run *report.Run) error {
 	usage, err := r.watched(run, func() error {
 		select {
 		case <-arrived.first:
-			set(run, "restart", time.Since(begun).Seconds())
+			run.Set("restart", time.Since(begun).Seconds())
 		case <-ctx.Done():
 			return fmt.Errorf("no job after the restart: %w", ctx.Err())
 		}
 		return r.lateness(ctx, run, arrived)
 	})
-	set(run, "pss_waiting", mib(usage.Groups[spoolGroup].PeakPSS))
+	run.Set("pss_waiting", mib(usage.Groups[spoolGroup].PeakPSS))
 	if stopErr := w.stop(); err == nil {
 		err = stopErr
 	}

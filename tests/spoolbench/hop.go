@@ -60,8 +60,8 @@ func (r *rig) hop(ctx context.Context, run *report.Run, d time.Duration) error {
 	loop := (before + plain(rounds, measure/2)) / 2
 	cores := float64(runtime.GOMAXPROCS(0))
 	key := "hop_" + d.String()
-	set(run, key+"_cost", cores*(1/hopping-1/loop)*1e6) // µs of a core that a hop takes
-	set(run, key+"_share", 100*(loop/hopping-1))        // % of the job
+	run.Set(key+"_cost", cores*(1/hopping-1/loop)*1e6) // µs of a core that a hop takes
+	run.Set(key+"_share", 100*(loop/hopping-1))        // % of the job
 	return nil
 }
 

@@ -24,9 +24,9 @@ func (o *Options) large(ctx context.Context, place bench.Place, run *report.Run)
 			return err
 		}
 		octets := float64(o.Large) * float64(o.LargeSize)
-		set(run, "whole", octets/1e6/time.Since(begun).Seconds())
-		set(run, "pss", mib(usage.Groups[spoolGroup].PeakPSS))
-		set(run, "pss_postgres", mib(usage.Groups[postgresGroup].PeakPSS))
+		run.Set("whole", octets/1e6/time.Since(begun).Seconds())
+		run.Set("pss", mib(usage.Groups[spoolGroup].PeakPSS))
+		run.Set("pss_postgres", mib(usage.Groups[postgresGroup].PeakPSS))
 		return nil
 	})
 }
@@ -48,7 +48,7 @@ func (r *rig) largeLives(ctx context.Context, run *report.Run) error {
 	}
 	begun := time.Now()
 	err = r.submitLarge(ctx)
-	set(run, "in", float64(r.o.Large)*float64(r.o.LargeSize)/1e6/time.Since(begun).Seconds())
+	run.Set("in", float64(r.o.Large)*float64(r.o.LargeSize)/1e6/time.Since(begun).Seconds())
 	if err == nil {
 		err = reached(ctx, r.Database(), outcomes, int64(r.o.Large))
 	}

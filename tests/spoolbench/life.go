@@ -158,7 +158,7 @@ func (r *rig) livesInto(ctx context.Context, run *report.Run, key string) error 
 	if err != nil {
 		return err
 	}
-	set(run, key, float64(n)/took.Seconds())
+	run.Set(key, float64(n)/took.Seconds())
 	cost(run, key, usage, n)
 	return nil
 }

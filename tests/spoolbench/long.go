@@ -65,7 +65,7 @@ func (l *longTransaction) measure(ctx context.Context, place bench.Place, run *r
 		return err
 	}
 	sleep(ctx, l.o.TransactionAge-time.Since(l.begun))
-	set(run, "age", time.Since(l.begun).Seconds())
+	run.Set("age", time.Since(l.begun).Seconds())
 	if err := l.rig.both(ctx, run, "beside"); err != nil {
 		return err
 	}

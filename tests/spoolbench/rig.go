@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -80,30 +78,13 @@ func (r *rig) gateway(ctx context.Context) (*gatewayrpc.Client, func(), error) {
 	return client, func() { cancel(); running.Wait(); _ = conn.Close() }, nil
 }
 
-// watched does something and tells what it cost. A run that is watched several times has the highest peaks of memory, and the last
-// one's CPU.
+// watched does something, and tells and notes what it cost.
 func (r *rig) watched(run *report.Run, do func() error) (machine.Usage, error) {
-	watch, err := machine.Start(r.Groups(), loadGroup)
-	if err != nil {
-		return machine.Usage{}, err
+	usage, err := machine.Around(r.Groups(), loadGroup, do)
+	if err == nil {
+		run.Watched(usage)
 	}
-	err = do()
-	usage, watchErr := watch.Stop()
-	if err = errors.Join(err, watchErr); err != nil {
-		return usage, err
-	}
-	all := usage
-	all.Groups = maps.Clone(usage.Groups)
-	if run.Usage != nil {
-		for name, before := range run.Usage.Groups {
-			now := all.Groups[name]
-			now.PeakPSS = max(now.PeakPSS, before.PeakPSS)
-			all.Groups[name] = now
-		}
-		all.Contaminated = append(slices.Clip(run.Usage.Contaminated), usage.Contaminated...)
-	}
-	run.Usage = &all
-	return usage, nil
+	return usage, err
 }
 
 // The groups of processes that are watched: the spool, its database, and this process.
@@ -116,23 +97,15 @@ const (
 // cost notes the CPU of each group for each of n messages, in µs, and the spool's memory in MiB.
 func cost(run *report.Run, key string, usage machine.Usage, n int64) {
 	for _, name := range []string{spoolGroup, postgresGroup, loadGroup} {
-		set(run, key+"_cpu_"+name, usage.Groups[name].CPU*1e6/float64(max(1, n)))
+		run.Set(key+"_cpu_"+name, usage.Groups[name].CPU*1e6/float64(max(1, n)))
 	}
-	set(run, key+"_pss", mib(usage.Groups[spoolGroup].PeakPSS))
-}
-
-// set notes a value of a run.
-func set(run *report.Run, key string, value float64) {
-	if run.Values == nil {
-		run.Values = map[string]float64{}
-	}
-	run.Values[key] = value
+	run.Set(key+"_pss", mib(usage.Groups[spoolGroup].PeakPSS))
 }
 
 // setMS notes the median and the 99th percentile of times, in ms.
 func setMS(run *report.Run, key string, p50, p99 float64) {
-	set(run, key+"_p50", p50)
-	set(run, key+"_p99", p99)
+	run.Set(key+"_p50", p50)
+	run.Set(key+"_p99", p99)
 }
 
 // mib is octets as MiB.

@@ -67,7 +67,7 @@ func (o *Options) river(ctx context.Context, place bench.Place, run *report.Run)
 			return fmt.Errorf("%s: %w", way, err)
 		}
 	}
-	set(run, "river", max(run.Values[riverByTransaction], run.Values[riverByBatch]))
+	run.Set("river", max(run.Values[riverByTransaction], run.Values[riverByBatch]))
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (r *rig) riverInto(ctx context.Context, run *report.Run, way string) (err e
 	if err != nil {
 		return err
 	}
-	set(run, way, float64(n)/took.Seconds())
+	run.Set(way, float64(n)/took.Seconds())
 	cost(run, way, usage, n)
 	return nil
 }

@@ -70,12 +70,12 @@ func TestEveryCase(t *testing.T) {
 		t.Error(text.String())
 	}
 	for _, s := range o.sections() {
-		for _, f := range s.figures {
-			if strings.HasPrefix(f.in, caseCommits) && f.in != caseCommits+"2" {
+		for _, f := range s.Figures {
+			if strings.HasPrefix(f.In, caseCommits) && f.In != caseCommits+"2" {
 				continue
 			}
-			if !strings.Contains(text.String(), "| "+f.name+" | ") {
-				t.Errorf("%s: the table has no %q", s.title, f.name)
+			if !strings.Contains(text.String(), "| "+f.Name+" | ") {
+				t.Errorf("%s: the table has no %q", s.Title, f.Name)
 			}
 		}
 	}

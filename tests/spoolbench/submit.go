@@ -120,8 +120,8 @@ func (r *rig) submitInto(ctx context.Context, run *report.Run, key string) error
 	if err != nil {
 		return err
 	}
-	set(run, key, got.rate)
-	set(run, key+"_batch", rows)
+	run.Set(key, got.rate)
+	run.Set(key+"_batch", rows)
 	setMS(run, key+"_latency", got.latency.P50, got.latency.P99)
 	cost(run, key, usage, got.count)
 	return nil
@@ -182,8 +182,8 @@ func (r *rig) floors(ctx context.Context, run *report.Run, lone latency.Summary)
 	if err != nil {
 		return err
 	}
-	set(run, "copy", copied)
-	set(run, "submit_of_copy", run.Values["submit"]/copied)
+	run.Set("copy", copied)
+	run.Set("submit_of_copy", run.Values["submit"]/copied)
 	setMS(run, "lone", lone.P50, lone.P99)
 	setMS(run, "commit", commit.P50, commit.P99)
 	setMS(run, "lone_of_commit", lone.P50/commit.P50, lone.P99/commit.P99)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -84,6 +85,17 @@ func Start(groups map[string][]int, self string, beside ...int) (*Watch, error) 
 		}
 	})
 	return w, nil
+}
+
+// Around does something and tells what it cost. See [Start].
+func Around(groups map[string][]int, self string, do func() error) (Usage, error) {
+	watch, err := Start(groups, self)
+	if err != nil {
+		return Usage{}, err
+	}
+	err = do()
+	usage, watchErr := watch.Stop()
+	return usage, errors.Join(err, watchErr)
 }
 
 // sample notes memory, and processes that may be gone at the end.

@@ -46,24 +46,24 @@ func (r *Report) Compare(system string) {
 			if other.Group != ours.Group || other.Name != ours.Name || other.System == ours.System {
 				continue
 			}
-			if s := ratio(ours, other, figure); s.N > 0 {
+			if s := ratio(ours, other, figure, figure); s.N > 0 {
 				r.Ratios = append(r.Ratios, Ratio{Group: ours.Group, Name: ours.Name, Over: ours.System, Under: other.System, Figure: name, Spread: s})
 			}
 		}
 	}
 }
 
-// ratio compares the figure of a case with that of another that was measured in turn with it: run by run, so that what drifts
+// ratio compares a figure of a case with one of another that was measured in turn with it: run by run, so that what drifts
 // on the machine hits both. A run in which the other did nothing has no ratio.
-func ratio(a, b *Case, figure func(*Run) float64) Spread {
+func ratio(a, b *Case, over, under func(*Run) float64) Spread {
 	var ratios []float64
 	for i := range a.Runs {
 		for j := range b.Runs {
 			if a.Runs[i].Number != b.Runs[j].Number || a.Runs[i].Failed != "" || b.Runs[j].Failed != "" {
 				continue
 			}
-			if over, under := figure(&a.Runs[i]), figure(&b.Runs[j]); !math.IsNaN(over) && under > 0 {
-				ratios = append(ratios, over/under)
+			if x, y := over(&a.Runs[i]), under(&b.Runs[j]); !math.IsNaN(x) && y > 0 {
+				ratios = append(ratios, x/y)
 			}
 		}
 	}

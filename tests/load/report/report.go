@@ -59,6 +59,29 @@ type Run struct {
 	Failed string `json:"failed,omitempty"`
 }
 
+// Set notes a value.
+func (r *Run) Set(key string, value float64) {
+	if r.Values == nil {
+		r.Values = map[string]float64{}
+	}
+	r.Values[key] = value
+}
+
+// Watched notes what was used in a part of the run. A run that is watched several times has the highest peaks of memory, every
+// doubt, and the last one's CPU.
+func (r *Run) Watched(usage machine.Usage) {
+	usage.Groups = maps.Clone(usage.Groups)
+	if before := r.Usage; before != nil {
+		for name, then := range before.Groups {
+			now := usage.Groups[name]
+			now.PeakPSS = max(now.PeakPSS, then.PeakPSS)
+			usage.Groups[name] = now
+		}
+		usage.Contaminated = append(slices.Clip(before.Contaminated), usage.Contaminated...)
+	}
+	r.Usage = &usage
+}
+
 // Spread is a figure over the N runs of a case that have it.
 type Spread struct {
 	Median, Min, Max float64

@@ -61,12 +61,12 @@ func TestRatio(t *testing.T) {
 	}
 	a.Runs = append(a.Runs, Run{Number: 4, Values: map[string]float64{"value": 1}}, Run{Number: 5, Failed: "x", Values: map[string]float64{"value": 1}})
 	b.Runs = append(b.Runs, Run{Number: 5, Values: map[string]float64{"value": 1}})
-	if got := ratio(a, b, Value("value")); got != (Spread{2, 2, 2, 3}) {
+	if got := ratio(a, b, Value("value"), Value("value")); got != (Spread{2, 2, 2, 3}) {
 		t.Errorf("%v", got)
 	}
 	a.Runs[2].Values = map[string]float64{"value": 0} // it did nothing: that counts
 	b.Runs[1].Values = map[string]float64{"value": 0} // but nothing is a multiple of nothing
-	if got := ratio(a, b, Value("value")); got != (Spread{1, 0, 2, 2}) {
+	if got := ratio(a, b, Value("value"), Value("value")); got != (Spread{1, 0, 2, 2}) {
 		t.Errorf("with zeros: %v", got)
 	}
 }
