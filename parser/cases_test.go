@@ -327,6 +327,7 @@ func TestValidate(t *testing.T) {
 	}
 	for key, change := range map[string]func(*Config){
 		"parser.capacity":             func(c *Config) { c.Capacity = -1 },
+		"parser.nice":                 func(c *Config) { c.Nice = 20 },
 		"parser.limits.depth":         func(c *Config) { c.Limits.Depth = 0 },
 		"parser.limits.parts":         func(c *Config) { c.Limits.Parts = -1 },
 		"parser.limits.header_bytes":  func(c *Config) { c.Limits.HeaderBytes = 1 },

@@ -40,6 +40,11 @@ func (f configFlag) run(ctx context.Context, service string, check func(*service
 		return err
 	}
 	process.PaceGC()
+	if service == process.Parser {
+		if err := process.Nice(cfg.Parser.Nice); err != nil {
+			slog.WarnContext(ctx, "parser.nice has no effect", "error", err)
+		}
+	}
 	return services.Run(ctx, newEnv(cfg, f.load, hangups), cfg, service)
 }
 
