@@ -52,6 +52,10 @@ bench-peers: rohrload build ## measure this pipeline beside Postfix and the mach
 bench-spool: rohrload build ## measure the spool alone, and River on the same life, 10 minutes on an idle machine; ONLY=regexp picks cases
 	$(BIN)/rohrload spool $(if $(ONLY),--only '$(ONLY)')
 
+.PHONY: bench-gateway
+bench-gateway: rohrload build ## measure the gateway alone, beside the bare SMTP library, 8 minutes on an idle machine; ONLY=regexp picks cases
+	$(BIN)/rohrload gateway $(if $(ONLY),--only '$(ONLY)')
+
 .PHONY: profile
 profile: ## where a message's CPU goes: profiles of each service into .profile/ and a table; 1 minute on an idle machine
 	@mkdir -p .profile

@@ -20,6 +20,7 @@ type commands struct {
 	Bench   benchCommand   `cmd:"" help:"Measure this pipeline: what make bench runs."`
 	Peers   peersCommand   `cmd:"" help:"Measure this pipeline, others and the machine's floors in turn: what make bench-peers runs."`
 	Spool   spoolCommand   `cmd:"" help:"Measure the spool alone, and River on the same life: what make bench-spool runs."`
+	Gateway gatewayCommand `cmd:"" help:"Measure the gateway alone, beside the bare SMTP library: what make bench-gateway runs."`
 	Discard discardCommand `cmd:"" hidden:"" help:"A spool that acknowledges and stores nothing, to measure a gateway alone."`
 	Floor   floorCommand   `cmd:"" hidden:"" help:"The bare SMTP library with a backend that throws everything away."`
 }

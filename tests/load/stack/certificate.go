@@ -12,8 +12,8 @@ import (
 	"github.com/rohrpost/rohrpost/tests/load/sink"
 )
 
-// certificate makes what a gateway shows to clients: self-signed, by ECDSA P-256.
-func certificate(dir string) (gateway.Certificate, error) {
+// Certificate makes what a server shows to its SMTP clients, in files of a folder: self-signed, by ECDSA P-256.
+func Certificate(dir string) (gateway.Certificate, error) {
 	pair, err := sink.SelfSigned("localhost", time.Now().Add(24*time.Hour))
 	if err != nil {
 		return gateway.Certificate{}, err

@@ -146,7 +146,7 @@ func (s *Stack) configure(ctx context.Context) (*services.Config, error) {
 	cfg.Spool.Name, cfg.Spool.Listen, cfg.Connect.Spool = "bench", ports[1], ports[1]
 	cfg.Spool.HTTPListen, cfg.Console.Listen = ports[2], ports[3]
 	if o.StartTLS {
-		cert, err := certificate(o.Dir)
+		cert, err := Certificate(o.Dir)
 		if err != nil {
 			return nil, err
 		}

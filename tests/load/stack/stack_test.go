@@ -124,7 +124,7 @@ func TestDiscarder(t *testing.T) {
 }
 
 func TestCertificate(t *testing.T) {
-	files, err := certificate(t.TempDir())
+	files, err := Certificate(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
