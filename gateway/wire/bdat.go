@@ -25,6 +25,7 @@ func (b *chunkBody) Read(p []byte) (int, error) {
 		switch {
 		case c.chunk == 0 && c.lastChunk:
 			b.err = io.EOF
+			c.release() // as at the end of DATA
 		case c.chunk == 0:
 			c.say("250 2.0.0 Continue")
 			b.err = c.nextChunk()

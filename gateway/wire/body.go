@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -37,6 +38,9 @@ func (b *dataBody) Read(p []byte) (int, error) {
 		used, given := b.step(b.c.buf[b.c.r:b.c.w], p[n:])
 		b.c.r += used
 		n += given
+	}
+	if errors.Is(b.err, io.EOF) {
+		b.c.release() // the session may wait long for the spool
 	}
 	if n > 0 {
 		return n, nil
