@@ -55,7 +55,7 @@ func path(line string) (address, parameters string, ok bool) {
 // RFC 3461, section 4.)
 func repeated(parameters string) bool {
 	var seen []string
-	for _, p := range strings.Fields(parameters) {
+	for p := range strings.FieldsSeq(parameters) {
 		keyword, _, _ := strings.Cut(strings.ToUpper(p), "=")
 		if slices.Contains(seen, keyword) {
 			return true

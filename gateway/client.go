@@ -86,9 +86,11 @@ func (c *client) Begin() string {
 		}
 	}
 	c.log = c.g.log.With("session", c.id, "client", c.addr.Addr().String())
-	//nolint:spancheck // Closed ends it
-	c.ctx, c.span = c.g.tracer.Start(c.ctx, "smtp.session", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(c.attributes()...))
+	if c.g.traced {
+		//nolint:spancheck // Closed ends it
+		c.ctx, c.span = c.g.tracer.Start(c.ctx, "smtp.session", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(c.attributes()...))
+	}
 	if !c.countHost() {
 		c.log.WarnContext(c.ctx, "connection refused: too many sessions of this client")
 		return "421 4.7.0 " + c.set.cfg.Hostname + " Too many sessions from your address, try again later"

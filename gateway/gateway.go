@@ -17,6 +17,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/rohrpost/rohrpost/gateway/wire"
 )
@@ -34,6 +35,7 @@ type Gateway struct {
 	spool  Spool
 	log    *slog.Logger
 	tracer trace.Tracer
+	traced bool // somebody may get the spans: their attributes cost more than they
 
 	memory   *memory
 	grey     *greylist
@@ -74,8 +76,10 @@ func New(cfg Config, spool Spool, opts Options) (*Gateway, error) {
 	if opts.TracerProvider == nil {
 		opts.TracerProvider = otel.GetTracerProvider()
 	}
+	_, untraced := opts.TracerProvider.(noop.TracerProvider)
 	return &Gateway{
 		spool:    spool,
+		traced:   !untraced,
 		log:      opts.Logger,
 		tracer:   opts.TracerProvider.Tracer(scope),
 		memory:   newMemory(int64(cfg.MaxMemory)),

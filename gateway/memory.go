@@ -42,6 +42,15 @@ type loan struct {
 	size int64
 }
 
+// tryGrow takes room for some more octets where there is some and nobody waits for it.
+func (l *loan) tryGrow(octets int64) bool {
+	if !l.m.room.TryAcquire(octets) {
+		return false
+	}
+	l.size += octets
+	return true
+}
+
 // grow waits for room for some more octets until ctx ends. While it waits nothing is read from the client, so that clients
 // come to feel it by TCP before they are told.
 func (l *loan) grow(ctx context.Context, octets int64) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -42,7 +43,9 @@ func (s *session) receive(tx *transaction, src io.Reader) error {
 	scan.feed(head)
 	ctx, span := tx.startSpan(s.ctx, scan.traceparent)
 	id := mintID(s.g.spool.Now())
-	span.SetAttributes(attribute.String("rohrpost.message.id", id.String()))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("rohrpost.message.id", id.String()))
+	}
 	switch {
 	case err != nil:
 	case scan.looping():
@@ -73,6 +76,9 @@ const streamMemory = 2 * InlineLimit
 
 // grow waits for room in memory.
 func (s *session) grow(held *loan, octets int) error {
+	if held.tryGrow(int64(octets)) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.set.cfg.Timeouts.Memory)
 	defer cancel()
 	return held.grow(ctx, int64(octets))
@@ -201,13 +207,23 @@ func openRefusal(err error) error {
 
 // logEnd writes the one line about a message.
 func (s *session) logEnd(ctx context.Context, tx *transaction, id uuid.UUID, size int64, err error) {
-	log := s.log.With("message_id", id.String(), "size", size, "recipients", len(tx.envelope.GetRecipients()))
-	switch reply := smtpreply.From(err); {
+	level, message := slog.LevelInfo, "message accepted"
+	reply := smtpreply.From(err)
+	switch {
 	case err == nil:
-		log.InfoContext(ctx, "message accepted")
 	case reply.Temporary():
-		log.WarnContext(ctx, "message refused for now", "error", reply)
+		level, message = slog.LevelWarn, "message refused for now"
 	default:
-		log.InfoContext(ctx, "message refused", "error", reply)
+		message = "message refused"
 	}
+	if !s.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("message_id", id.String()), slog.Int64("size", size), slog.Int("recipients", len(tx.envelope.GetRecipients())),
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", reply))
+	}
+	s.log.LogAttrs(ctx, level, message, attrs...)
 }

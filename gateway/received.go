@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"net/netip"
-	"strings"
 	"time"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
@@ -37,15 +36,15 @@ func receivedField(id string, env *mailv1.Envelope, client netip.Addr, at time.T
 	if !mailbox.IsDomain(from, env.GetSmtputf8()) && !mailbox.IsLiteral(from) {
 		from = literal
 	}
-	var b strings.Builder
-	b.WriteString("from " + from + " (" + literal + ")")
-	b.WriteString("\r\n\tby " + rec.GetGateway() + " (Rohrpost) with " + rec.GetProtocol())
-	b.WriteString("\r\n\tid " + id)
+	field := make([]byte, 0, 256)
+	field = append(append(append(append(field, "from "...), from...), " ("...), literal...)
+	field = append(append(append(append(field, ")\r\n\tby "...), rec.GetGateway()...), " (Rohrpost) with "...), rec.GetProtocol()...)
+	field = append(append(field, "\r\n\tid "...), id...)
 	if rcpts := env.GetRecipients(); len(rcpts) == 1 {
-		b.WriteString("\r\n\tfor <" + rcpts[0].GetAddress() + ">")
+		field = append(append(append(field, "\r\n\tfor <"...), rcpts[0].GetAddress()...), '>')
 	}
-	b.WriteString(";\r\n\t" + at.UTC().Format("Mon, 2 Jan 2006 15:04:05 -0700"))
+	field = at.UTC().AppendFormat(append(field, ";\r\n\t"...), "Mon, 2 Jan 2006 15:04:05 -0700")
 	return &mailv1.Edit{Kind: &mailv1.Edit_Prepend{
-		Prepend: &mailv1.HeaderField{Name: "Received", Value: b.String()},
+		Prepend: &mailv1.HeaderField{Name: "Received", Value: string(field)},
 	}}
 }

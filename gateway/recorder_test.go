@@ -56,6 +56,8 @@ func (t recordingTracer) Start(ctx context.Context, name string, opts ...trace.S
 	return trace.ContextWithSpan(ctx, s), s
 }
 
+func (s *recordedSpan) IsRecording() bool { return true }
+
 func (s *recordedSpan) SpanContext() trace.SpanContext { return s.context }
 
 func (s *recordedSpan) SetAttributes(kv ...attribute.KeyValue) {

@@ -65,14 +65,17 @@ func (t *transaction) drop() {
 // header of the message may say which trace it belongs to. That is believed of trusted clients only (case J2).
 func (t *transaction) startSpan(ctx context.Context, traceparent string) (context.Context, trace.Span) {
 	c := t.client
-	attrs := append(c.attributes(),
-		attribute.String("rohrpost.smtp.protocol", t.envelope.GetReception().GetProtocol()),
-		attribute.Int("rohrpost.recipients", len(t.envelope.GetRecipients())))
-	opts := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithTimestamp(t.started),
-		trace.WithLinks(trace.Link{SpanContext: c.span.SpanContext()}),
-		trace.WithAttributes(attrs...),
+	var opts []trace.SpanStartOption
+	if c.g.traced {
+		attrs := append(c.attributes(),
+			attribute.String("rohrpost.smtp.protocol", t.envelope.GetReception().GetProtocol()),
+			attribute.Int("rohrpost.recipients", len(t.envelope.GetRecipients())))
+		opts = []trace.SpanStartOption{
+			trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithTimestamp(t.started),
+			trace.WithLinks(trace.Link{SpanContext: c.span.SpanContext()}),
+			trace.WithAttributes(attrs...),
+		}
 	}
 	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	if traceparent != "" && c.continues() {
@@ -96,6 +99,8 @@ func endSpan(span trace.Span, size int64, err error) {
 			span.SetStatus(codes.Error, "refused for now")
 		}
 	}
-	span.SetAttributes(attribute.Int("rohrpost.smtp.reply_code", code), attribute.Int64("rohrpost.message.size", size))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.Int("rohrpost.smtp.reply_code", code), attribute.Int64("rohrpost.message.size", size))
+	}
 	span.End()
 }

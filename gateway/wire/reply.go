@@ -85,6 +85,9 @@ func (c *Conn) mend(line []byte) []byte {
 			swap("250 2.0.0 Hello ", "250 "+host+" Hello ")
 		}
 	case "MAIL", "RCPT", "DATA", "BDAT":
+		if line[0] != '5' {
+			break // the usual reply: nothing below is for it
+		}
 		if hugeSize(c.text) && swap("501 5.5.4 Unable to parse SIZE as an integer", "552 5.3.4 Message too big") {
 			break
 		}
