@@ -54,6 +54,7 @@ type addressReader struct {
 	at      bool // whether an "@" was among the atoms
 
 	noQuote, noAngle bool // whether none that closes is left
+	isNoted          bool // whether it was noted that readers differ
 
 	// few is room for the words of most mailboxes.
 	few struct {
@@ -133,7 +134,7 @@ func (p *addressReader) quoted() {
 		}
 	}
 	p.noQuote = true
-	p.malformed("a quote without end")
+	p.ambiguous("a quote without end")
 	p.i++
 }
 
@@ -177,7 +178,7 @@ func (p *addressReader) route() {
 	end := angleEnd(p.s, start, !p.noQuote)
 	if end < 0 && !p.noQuote {
 		p.noQuote = true
-		p.malformed("a quote without end")
+		p.ambiguous("a quote without end")
 		end = angleEnd(p.s, start, false)
 	}
 	if end < 0 {
@@ -214,12 +215,13 @@ func angleEnd(s string, start int, quotes bool) int {
 
 func (p *addressReader) setAngle(s string) {
 	if p.isAngle {
-		p.malformed("two addresses without a comma")
+		p.ambiguous("two addresses without a comma")
 		p.split()
 	}
 	s = strings.TrimSpace(s)
 	if strings.HasPrefix(s, "@") {
 		if _, rest, ok := strings.Cut(s, ":"); ok {
+			p.ambiguous("a route")
 			s = strings.TrimSpace(rest)
 		}
 	}
@@ -273,6 +275,9 @@ func (p *addressReader) end() {
 	switch {
 	case p.isAngle:
 		name, address = p.phrase(), p.angle
+		if p.at && slices.ContainsFunc(p.atoms, p.isOther) {
+			p.ambiguous("an address beside the brackets")
+		}
 		if name == "" {
 			name = p.comment()
 		}
@@ -290,6 +295,9 @@ func (p *addressReader) end() {
 	}
 	if address != "" && ClassifyAddress(address) == AddressInvalid {
 		p.malformed("no address")
+		if strings.Count(address, "@") > 1 {
+			p.ambiguous("more than one @")
+		}
 	}
 	p.out = append(p.out, &mailv1.Address{Name: oneLine(name), Address: oneLine(address), Comment: oneLine(p.comment()), Group: p.group})
 }
@@ -300,6 +308,9 @@ func (p *addressReader) bare() (name, address string) {
 	if !p.at {
 		p.malformed("no @")
 		if phrase := p.phrase(); phrase != strings.Join(p.words, " ") {
+			if strings.Contains(phrase, "@") {
+				p.ambiguous("an encoded address")
+			}
 			return phrase, "" // encoded words
 		}
 		return name, strings.Join(p.words, " ")
@@ -308,21 +319,22 @@ func (p *addressReader) bare() (name, address string) {
 	if len(parts) == 1 {
 		return name, parts[0]
 	}
-	p.malformed("words beside the address")
+	p.ambiguous("words beside the address")
 	rest := append(parts[:at:at], parts[at+1:]...)
 	return p.reader.words(strings.Join(rest, " "), p.where), parts[at]
 }
 
 // joined joins the atoms that belong together: white space may only stand around dots and "@" (RFC 5322, 4.4). Where it
-// stands elsewhere, the part with the "@", at, is the address.
+// stands elsewhere, the first part with an "@", at, is the address.
 func (p *addressReader) joined() (parts []string, at int) {
 	start := 0
+	at = -1
 	for i := range p.atoms {
 		if i+1 < len(p.atoms) && (p.glued[i+1] || joins(p.atoms[i], p.atoms[i+1])) {
 			continue
 		}
 		part := strings.Join(p.atoms[start:i+1], "")
-		if strings.Contains(part, "@") && (at == 0 || !strings.Contains(parts[at], "@")) {
+		if at < 0 && strings.Contains(part, "@") {
 			at = len(parts)
 		}
 		parts, start = append(parts, part), i+1
@@ -365,4 +377,18 @@ func (p *addressReader) malformed(what string) {
 	if p.noted["malformed_address"] == 0 { // else each octet of a long field could allocate
 		p.defect("malformed_address", warning, p.where, "%s: %s", what, excerpt(p.s))
 	}
+}
+
+// ambiguous notes once for each field that readers take different addresses from it.
+func (p *addressReader) ambiguous(what string) {
+	p.malformed(what)
+	if !p.isNoted {
+		p.isNoted = true
+		p.defect("ambiguous_address", severe, p.where, "%s: %s", what, excerpt(p.s))
+	}
+}
+
+// isOther tells whether a word without quotes is an address, and not that in the brackets once more.
+func (p *addressReader) isOther(atom string) bool {
+	return atom[0] != '"' && strings.Contains(atom, "@") && !strings.EqualFold(strings.Trim(atom, "'"), p.angle)
 }

@@ -194,3 +194,39 @@ func TestParameterOfDispositionAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestAddressViews: where readers take different addresses from a field it says so.
+func TestAddressViews(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"a@b.example c@d.example":                  "a@b.example !",
+		"x a@b.example c@d.example":                "a@b.example !",
+		"<a@b.example> <c@d.example>":              "a@b.example c@d.example !",
+		"a@b.example <c@d.example>":                "c@d.example !",
+		"<a@b.example>c@d.example":                 "a@b.example !",
+		"<@x.example,@y.example:a@b.example>":      "a@b.example !",
+		"a@b.example@c.example":                    "a@b.example@c.example !",
+		`"x <a@b.example>`:                         "a@b.example !",
+		"=?utf-8?q?a=40b?=":                        " !",
+		"A <a@b.example>":                          "a@b.example",
+		`"c@d.example" <a@b.example>`:              "a@b.example",
+		"A@b.example <a@B.example>":                "a@B.example",
+		"'a@b.example' <a@b.example>, c@d.example": "a@b.example c@d.example",
+		`"a@b"@c.example`:                          `"a@b"@c.example`,
+		"a@b.example (c@d.example)":                "a@b.example",
+		"local":                                    "local",
+		"T: a@b.example, c@d.example;":             "a@b.example c@d.example",
+	} {
+		m := check(t, crlf("From: "+value+"\n\n"), Limits{})
+		var got []string
+		for _, a := range m.GetFrom() {
+			got = append(got, a.GetAddress())
+		}
+		if hasDefect(m, "ambiguous_address") {
+			got = append(got, "!")
+		}
+		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%s: %s", value, diff)
+		}
+	}
+}
