@@ -22,10 +22,10 @@ func Parse(content []byte, limits Limits) *mailv1.ParsedMessage {
 	return r.out
 }
 
-// ParseReader reads a message of size octets, or up to its end where size is negative, from a stream, with the same result as [Parse]. It holds what of it the
-// result needs and about 200 KiB more, but encoded messages inside it in full, up to limits.DecodedBytes. The error is
-// never about the content: it says that the stream failed or did not hold size octets; the result is then what could be
-// read so far.
+// ParseReader reads a message of size octets, or up to its end where size is negative, from a stream, with the same result
+// as [Parse]. It holds what of it the result needs and about 200 KiB more, but encoded messages inside it in full, up to
+// limits.DecodedBytes. The error is never about the content: it says that the stream failed or did not hold size octets; the
+// result is then what could be read so far.
 func ParseReader(stream io.Reader, size int64, limits Limits) (*mailv1.ParsedMessage, error) {
 	r := newReader(limits.withDefaults())
 	err := r.readStream(stream, size)
@@ -63,9 +63,9 @@ func (e *exactReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Extract reads a message as [ParseReader] does and writes the decoded body of one part to out, path being that of the result: "1" is a
-// message without parts, "1.2" the second part of a multipart. A multipart and a message that is not encoded are written as
-// they stand. found is whether there is such a part. The error is that of reading or writing.
+// Extract reads a message as [ParseReader] does and writes the decoded body of one part to out, path being that of the
+// result: "1" is a message without parts, "1.2" the second part of a multipart. A multipart and a message that is not encoded
+// are written as they stand. found is whether there is such a part. The error is that of reading or writing.
 func Extract(stream io.Reader, size int64, path string, out io.Writer, limits Limits) (found bool, err error) {
 	r := newReader(limits.withDefaults())
 	r.extract = &extraction{path: path, out: out}
