@@ -33,6 +33,9 @@ func (c *reportCommand) Run(_ context.Context) error {
 		all = append(all, r)
 	}
 	r := report.Merge(all...)
+	if err := r.Twice(); err != nil {
+		return err
+	}
 	differ, err := c.compare(r)
 	if err != nil {
 		return err

@@ -81,6 +81,16 @@ func summarize(h *hdrhistogram.Histogram) Summary {
 	return s
 }
 
+// decode reads a histogram. The library trusts the lengths in it.
+func decode(hdr []byte) (h *hdrhistogram.Histogram, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is cut short or altered: %v", p)
+		}
+	}()
+	return hdrhistogram.Decode(hdr)
+}
+
 // Merge returns the distribution of all times of several.
 func Merge(summaries ...Summary) (Summary, error) {
 	all := newHistogram()
@@ -88,7 +98,7 @@ func Merge(summaries ...Summary) (Summary, error) {
 		if s.Count == 0 {
 			continue
 		}
-		h, err := hdrhistogram.Decode(s.HDR)
+		h, err := decode(s.HDR)
 		if err != nil {
 			return Summary{}, fmt.Errorf("reading a histogram: %w", err)
 		}

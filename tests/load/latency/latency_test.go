@@ -69,8 +69,10 @@ func TestMergeAfterJSON(t *testing.T) {
 	if got.Count != want.Count || got.P99 != want.P99 || got.Max != want.Max || math.Abs(got.Mean-want.Mean) > 0.01 {
 		t.Errorf("merged %+v, want %+v", got, want)
 	}
-	if _, err := Merge(Summary{Count: 1, HDR: []byte("x")}); err == nil {
-		t.Error("a broken histogram is no error")
+	for _, hdr := range []string{"", "x", "SElTVA==", string(a.Summary().HDR[:12])} {
+		if _, err := Merge(Summary{Count: 1, HDR: []byte(hdr)}); err == nil {
+			t.Errorf("%q is no error", hdr)
+		}
 	}
 }
 

@@ -6,6 +6,20 @@ import (
 	"strings"
 )
 
+// faults tell what was wrong with contents; empty where nothing was.
+func faults(r *Run) string {
+	all := map[string]int64{}
+	for _, s := range r.Sinks {
+		for fault, n := range s.Faults {
+			all[fault] += n
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %v", all)
+}
+
 // marks are short signs for what is to be known about a case, and the notes that explain them.
 func (c *Case) marks() (string, []string) {
 	var marks, notes []string
@@ -42,7 +56,7 @@ func (r *Run) marks() (all []mark) {
 	}
 	for _, g := range r.Gens {
 		if len(g.Errors) > 0 {
-			note("errors", "%v", g.Errors)
+			note("errors", "%v; of %d messages %d were refused, %d without an answer, %d not sent", g.Errors, g.Messages, g.Refused, g.Unknown, g.Failed)
 		}
 		if g.Offered == 0 && float64(g.Peak) < enough*float64(g.Concurrency) {
 			note("fewer", "at most %d of %d sessions were open at once", g.Peak, g.Concurrency)
@@ -52,7 +66,7 @@ func (r *Run) marks() (all []mark) {
 		note("brief", "fewer sessions ended than were open at once: how many there are in a second, and what one takes, is not known")
 	}
 	if missing, twice, broken := Lost(r); missing+twice+broken > 0 {
-		note("LOSS?", "%d accepted and not arrived, %d arrived again, %d not as sent", missing, twice, broken)
+		note("LOSS?", "%d accepted and not arrived, %d arrived again, %d not as sent%s", missing, twice, broken, faults(r))
 	}
 	if n := Unproven(r); n > 0 {
 		note("unproven", "of %d messages the sender was not told that they were taken: each that arrived would hide one that was lost", n)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -31,6 +32,22 @@ func Merge(reports ...*Report) *Report {
 		}
 	}
 	return merged
+}
+
+// Twice is an error where a generator stands in a report twice, as where a file was given again: its rate would be added to itself.
+func (r *Report) Twice() error {
+	seen := map[string]bool{}
+	for i := range r.Cases {
+		for _, run := range r.Cases[i].Runs {
+			for _, g := range run.Gens {
+				if g.Run != "" && seen[g.Run] {
+					return fmt.Errorf("generator %s of %s is there twice: was a file given again?", g.Run, r.Cases[i].Name)
+				}
+				seen[g.Run] = true
+			}
+		}
+	}
+	return nil
 }
 
 // machineOf notes a machine that took part, once.

@@ -82,3 +82,16 @@ func TestMergeOfTwoEnds(t *testing.T) {
 		t.Errorf("nothing arrived, at %g/s", WholeRate(&none))
 	}
 }
+
+// Whoever gives a file twice must not get twice its rate. Generators whose names are not known, as in older results, are left alone.
+func TestTwice(t *testing.T) {
+	one := func(name string) *Report {
+		return &Report{Cases: []Case{{Name: "n", Runs: []Run{{Number: 1, Gens: []*gen.Result{{Run: name}}}}}}}
+	}
+	if err := Merge(one("a"), one("b"), one("a")).Twice(); err == nil || !strings.Contains(err.Error(), "generator a of n") {
+		t.Errorf("twice: %v", err)
+	}
+	if err := Merge(one("a"), one("b"), one(""), one("")).Twice(); err != nil {
+		t.Error(err)
+	}
+}

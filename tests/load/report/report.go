@@ -156,6 +156,13 @@ func Read(path string) (*Report, error) {
 	if len(r.Cases) == 0 {
 		return nil, fmt.Errorf("reading a report: %s: %w", path, errors.New("it has no cases"))
 	}
+	for i := range r.Cases {
+		for _, run := range r.Cases[i].Runs {
+			if slices.Contains(run.Gens, nil) || slices.Contains(run.Sinks, nil) {
+				return nil, fmt.Errorf("reading a report: %s: %w", path, errors.New("a generator or sink is null"))
+			}
+		}
+	}
 	return &r, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/rohrpost/rohrpost/tests/load/gen"
 	"github.com/rohrpost/rohrpost/tests/load/latency"
 	"github.com/rohrpost/rohrpost/tests/load/machine"
+	"github.com/rohrpost/rohrpost/tests/load/sink"
 )
 
 func TestSpread(t *testing.T) {
@@ -169,5 +171,35 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	if err := WriteFile(filepath.Join(path, "x"), want.JSON); err == nil {
 		t.Error("a file below a file is no error")
+	}
+}
+
+func TestReadOdd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	for text, want := range map[string]string{
+		``: "unexpected end", `{}`: "no cases", `[]`: "cannot unmarshal", `{"cases":[{"runs":[{"gens":[`: "unexpected end",
+		`{"cases":[{"runs":[{"gens":[null]}]}]}`: "is null", `{"cases":[{"runs":[{"sinks":[null]}]}]}`: "is null",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// The note says what was wrong, and how much was not sent, of which the table has no column.
+func TestNotes(t *testing.T) {
+	c := Case{Runs: []Run{{
+		Gens:  []*gen.Result{{Messages: 9, Refused: 1, Unknown: 2, Failed: 5, Recipients: 1, Errors: map[string]int64{"dial: refused": 7}}},
+		Sinks: []*sink.Stats{{Distinct: 1, Faults: map[string]int64{"a bare LF": 1}}, {Faults: map[string]int64{"a bare LF": 2}}},
+	}}}
+	_, notes := c.marks()
+	text := strings.Join(notes, "\n")
+	for _, want := range []string{"map[dial: refused:7]; of 9 messages 1 were refused, 2 without an answer, 5 not sent", "3 not as sent: map[a bare LF:3]"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
 	}
 }
