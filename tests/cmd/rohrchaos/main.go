@@ -67,6 +67,9 @@ func (c *command) run() (int, error) {
 	if cluster.Inside() {
 		return c.inside()
 	}
+	if c.Duration <= 0 || c.Sessions < 1 {
+		return 1, errors.New("give a --duration, and one client at least by --sessions")
+	}
 	for c.Seed == 0 {
 		c.Seed = rand.Uint64N(1e6) //nolint:gosec // a number that is easy to type
 	}

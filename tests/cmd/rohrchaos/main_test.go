@@ -30,3 +30,13 @@ func TestRepeat(t *testing.T) {
 		}
 	}
 }
+
+// A run without time or clients is told before anything is built.
+func TestNothingToDo(t *testing.T) {
+	for _, c := range []command{{Seed: 1, Sessions: 1}, {Seed: 1, Duration: -time.Second, Sessions: 1}, {Seed: 1, Duration: time.Second}} {
+		c.Source = t.TempDir()
+		if code, err := c.run(); code != 1 || err == nil || !strings.Contains(err.Error(), "--duration") {
+			t.Errorf("%+v: exit code %d, %v", c, code, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"regexp"
@@ -92,6 +93,7 @@ func NewScript(rules ...Rule) (*Script, error) {
 		if err := r.validate(); err != nil {
 			errs = append(errs, fmt.Errorf("rule %d: %w", i+1, err))
 		}
+		r.Sender, r.Recipient, r.ID = strings.ToLower(r.Sender), strings.ToLower(r.Recipient), strings.ToLower(r.ID) // as what they are matched with
 		r.matched = new(atomic.Int64)
 		s.rules[i] = r
 	}
@@ -107,13 +109,20 @@ func ReadScript(path string) (*Script, error) {
 	dec := json.NewDecoder(strings.NewReader(string(text)))
 	dec.DisallowUnknownFields()
 	var rules []Rule
-	if err := dec.Decode(&rules); err != nil {
+	err = dec.Decode(&rules)
+	if err == nil && rules == nil {
+		err = errors.New("null is no list of rules")
+	}
+	if _, more := dec.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("there is more after the list of rules")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading a script: %s: %w", path, err)
 	}
 	return NewScript(rules...)
 }
 
-var replyLine = regexp.MustCompile(`^[2345][0-9][0-9][ -]?`)
+var replyLine = regexp.MustCompile(`^[2345][0-9][0-9]([ -]|$)`)
 
 func (r Rule) validate() error {
 	switch r.At {
@@ -129,6 +138,11 @@ func (r Rule) validate() error {
 		}
 	default:
 		return fmt.Errorf("then %q is unknown", r.Then)
+	}
+	switch r.Protocol {
+	case "", "smtp", "lmtp", "http":
+	default:
+		return fmt.Errorf("protocol %q is unknown", r.Protocol)
 	}
 	for _, pattern := range []string{r.Sender, r.Recipient, r.ID} {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -146,8 +160,12 @@ func (r Rule) validate() error {
 		return errors.New("it does nothing: give delay, reply or then")
 	case r.Reply != "" && !replyLine.MatchString(r.Reply):
 		return fmt.Errorf("reply %q has no code", r.Reply)
-	case r.Octets < 0 || r.Skip < 0 || r.Times < 0 || r.Every < 0:
-		return errors.New("a count is negative")
+	case strings.Contains(r.Reply, "\r"):
+		return errors.New("reply has a CR: its lines are parted by LF")
+	case r.Octets < 0 || r.Skip < 0 || r.Times < 0 || r.Every < 0 || r.Delay < 0:
+		return errors.New("a count or delay is negative")
+	case r.Octets > 0 && r.Then == Continue && r.At != Content:
+		return errors.New("octets cut a reply off: give then as well")
 	}
 	return nil
 }

@@ -294,6 +294,15 @@ func TestScriptFile(t *testing.T) {
 		`[{"at":"dot","then":"close","octets":-1}]`:      "negative",
 		`[{"at":"content","reply":"450 x"}]`:             "nothing to reply",
 		`[{"at":"dot","wen":1}]`:                         "unknown field",
+		`[{"at":"dot","reply":"250x"}]`:                  "no code",
+		`[{"at":"dot","reply":"250 a\r\n250 b"}]`:        "a CR",
+		`[{"at":"dot","reply":"250 a","octets":1}]`:      "give then",
+		`[{"at":"dot","delay":"-2s"}]`:                   "negative",
+		`[{"at":"dot","protocol":"stmp","delay":"2s"}]`:  "protocol",
+		`[{"at":"dot","then":"close"}] []`:               "more after",
+		`[{"at":"dot","then":"close"}] x`:                "more after",
+		`null`:                                           "no list",
+		``:                                               "EOF",
 	} {
 		write(text)
 		if _, err := ReadScript(path); err == nil || !strings.Contains(err.Error(), want) {
@@ -326,3 +335,9 @@ func TestStray(t *testing.T) {
 type nopConn struct{ net.Conn }
 
 func (nopConn) SetReadDeadline(time.Time) error { return nil }
+
+// Patterns are matched whatever the case of their letters, as addresses are.
+func TestPatternInCapitals(t *testing.T) {
+	s := start(t, Config{}, Rule{At: Rcpt, Recipient: "*@BUSY.test", Reply: "450 4.2.1 later"})
+	dial(t, s.SMTP()).dialog("", "220", "MAIL FROM:<a@x>", "250", "RCPT TO:<b@Busy.TEST>", "450", "RCPT TO:<b@y>", "250")
+}
