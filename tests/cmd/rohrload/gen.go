@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rohrpost/rohrpost/tests/load/gen"
@@ -72,6 +74,9 @@ func (w *watched) start(self string) (*machine.Watch, error) {
 		pid, err := strconv.Atoi(digits)
 		if err != nil || pid <= 0 || name == "" {
 			return nil, fmt.Errorf("--watch %s: give NAME=PID, such as server=4711", text)
+		}
+		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+			return nil, fmt.Errorf("--watch %s: %w", text, err)
 		}
 		groups[name] = append(groups[name], pid)
 	}

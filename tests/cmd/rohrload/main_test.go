@@ -214,6 +214,7 @@ func TestMistakes(t *testing.T) {
 		{"gen", "127.0.0.1:1", "-n", "1", "--timeout", "10ms", "-q"},
 		{"gen", "127.0.0.1:1", "-n", "1", "--watch", "server"},
 		{"sink", "--watch", "=7"},
+		{"sink", "--watch", "server=1000000000", "--smtp", "127.0.0.1:0", "-d", "1ms"},
 		{"gen", "192.0.2.1:25", "-n", "1"},
 		{"gen", "127.0.0.1:1"},
 		{"sink", "--script", "/nonexistent"},
@@ -238,7 +239,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"gen"}, 2},
 		{[]string{"bench", "--rohrpost", "/nonexistent"}, 2},
 		{[]string{"sink", "--nonsense"}, 2},
-		{[]string{"sink", "--smtp", "127.0.0.1:0", "-d", "1ms", "-q"}, 0},
+		{[]string{"sink", "--smtp", "127.0.0.1:0", "-d", "1ms", "-q", "--keep", filepath.Join(t.TempDir(), "raw", "new")}, 0},
 	} {
 		if got := program(c.args, func(int) { t.Errorf("%v: it exits by itself", c.args) }); got != c.code {
 			t.Errorf("%v: exit code %d, want %d", c.args, got, c.code)

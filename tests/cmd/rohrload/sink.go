@@ -23,7 +23,7 @@ type sinkCommand struct {
 	ImplicitTLS bool          `name:"implicit-tls" help:"Speak TLS from the first octet."`
 	Script      string        `help:"File of rules (JSON): what is answered, delayed, broken off, and for whom. See docs/performance.md."`
 	Ledger      string        `help:"File that gets a line of JSON for each arrival."`
-	Keep        string        `type:"existingdir" help:"Folder for contents as they came."`
+	Keep        string        `help:"Folder for contents as they came; it is made."`
 	Duration    time.Duration `short:"d" help:"How long to run; 0 means until a signal."`
 	watched
 	output
@@ -37,6 +37,11 @@ func (c *sinkCommand) Run(ctx context.Context) (err error) {
 	cfg := sink.Config{SMTP: c.SMTP, LMTP: c.LMTP, HTTP: c.HTTP, StartTLS: c.StartTLS, ImplicitTLS: c.ImplicitTLS, Keep: c.Keep}
 	if c.SMTP+c.LMTP+c.HTTP == "" {
 		cfg.SMTP = "127.0.0.1:2600"
+	}
+	if c.Keep != "" {
+		if err := os.MkdirAll(c.Keep, 0o755); err != nil { //nolint:gosec // for everybody to read
+			return fmt.Errorf("--keep: %w", err)
+		}
 	}
 	if c.Script != "" {
 		script, err := sink.ReadScript(c.Script)
