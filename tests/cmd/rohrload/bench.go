@@ -83,5 +83,8 @@ func (f *benchFlags) finish(r *report.Report, name string, err error) error {
 	if err == nil {
 		err = loss(r)
 	}
+	if err == nil {
+		err = unmeasured(r)
+	}
 	return err
 }

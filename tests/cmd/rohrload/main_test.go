@@ -278,3 +278,16 @@ func TestLedgerThatIsFull(t *testing.T) {
 		t.Errorf("sink: %v", err)
 	}
 }
+
+// A case of which no round could be measured is an error; one of which a round failed is not.
+func TestUnmeasuredCase(t *testing.T) {
+	good, bad := report.Run{Number: 1}, report.Run{Number: 2, Failed: "the time was over"}
+	r := &report.Report{Cases: []report.Case{{Name: "one", Runs: []report.Run{good, bad}}}}
+	if err := unmeasured(r); err != nil {
+		t.Errorf("a case that was measured once: %v", err)
+	}
+	r.Cases = append(r.Cases, report.Case{Name: "two", System: "postfix", Runs: []report.Run{bad}})
+	if err := unmeasured(r); err == nil || !strings.Contains(err.Error(), "1 of 2") || !strings.Contains(err.Error(), "two postfix") {
+		t.Errorf("a case that never was: %v", err)
+	}
+}

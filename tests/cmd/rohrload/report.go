@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rohrpost/rohrpost/tests/load/ledger"
@@ -113,6 +114,21 @@ func loss(r *report.Report) error {
 		}
 	}
 	return nil
+}
+
+// unmeasured is an error where no run of a case could be measured.
+func unmeasured(r *report.Report) error {
+	var cases []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if !slices.ContainsFunc(c.Runs, func(run report.Run) bool { return run.Failed == "" }) {
+			cases = append(cases, c.Name+" "+c.System)
+		}
+	}
+	if len(cases) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d cases were not measured, see FAILED: %s", len(cases), len(r.Cases), strings.Join(cases, "; "))
 }
 
 // commandLine is how this program was called, without the folder it lies in.
