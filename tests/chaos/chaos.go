@@ -91,23 +91,32 @@ type run struct {
 // Run makes one run. The report, of which there always is one, tells what was found; the error why the run broke off before
 // that could be judged.
 func Run(ctx context.Context, opts Options) (*Report, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, opts.Duration+Overtime-mailPatience,
-		fmt.Errorf("the run is not over %s after its start", opts.Duration+Overtime-mailPatience))
-	defer cancel()
 	r := &run{opts: opts, begun: time.Now(), report: &Report{
 		Seed: opts.Seed, Duration: opts.Duration, Repeat: opts.Repeat, Faults: schedule.Make(opts.Seed, opts.Duration, plan()),
 	}}
+	err := r.all(ctx)
+	if ctx.Err() != nil { // whatever seems to be wrong then comes of that
+		return r.report, fmt.Errorf("the run was ended before its time: %w", context.Cause(ctx))
+	}
+	return r.report, err
+}
+
+// all is the run from its start to its judgement.
+func (r *run) all(ctx context.Context) error {
+	limit := r.opts.Duration + Overtime - mailPatience
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the run is not over %s after its start", limit))
+	defer cancel()
 	stop, err := r.start(ctx)
 	defer stop()
 	if err != nil {
-		return r.report, err
+		return err
 	}
 	r.breakThings(ctx)
 	if ctx.Err() != nil {
-		return r.report, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	r.judge(ctx)
-	return r.report, nil
+	return nil
 }
 
 // say tells how far the run is.
