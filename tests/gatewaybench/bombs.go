@@ -16,7 +16,7 @@ import (
 
 // The flood: so many bombs a second, each of which keeps a parser for some 20 ms, that two cores are not enough for them.
 const (
-	bombRate = 120
+	bombRate = 90
 	bombHead = 500 * time.Millisecond // how long the flood has been on when the probe begins
 )
 

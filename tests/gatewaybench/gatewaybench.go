@@ -42,11 +42,11 @@ const (
 // scenarios lists the cases in the order of a round. What is compared is measured within one case, one after the other.
 func (o *Options) scenarios() []bench.Scenario {
 	const start = 2 * time.Second // of servers, and their end
-	study := time.Duration(o.Sessions) * 700 * time.Microsecond
+	study := time.Duration(o.Sessions) * 400 * time.Microsecond
 	all := []bench.Scenario{
 		{Name: caseStudy, Takes: 2 * (2*start + 4*study), Measure: o.study(false)},
 		{Name: caseStudyTLS, Takes: 2 * (start + 2*study), Measure: o.study(true)},
-		{Name: caseKept, Takes: 2 * (start + o.Measure), Measure: o.kept},
+		{Name: caseKept, Takes: 2 * (start + o.Measure*3/2), Measure: o.kept},
 		{Name: caseLarge, Takes: 2*start + 3*o.Measure, Measure: o.large},
 		{Name: caseTLS, Takes: 3*start + 4*o.Measure, Measure: o.handshakes},
 		{Name: caseApart, Takes: 3*start + 2*o.Measure, Measure: o.bombs(false)},

@@ -16,7 +16,12 @@ const few = 50
 func (o *Options) kept(ctx context.Context, place bench.Place, run *report.Run) error {
 	for _, who := range servers {
 		err := o.with(ctx, place, who, how{}, func(e *edge) error {
-			s, err := e.load(ctx, run, gen.Config{Sessions: few, PerSession: 10, Duration: o.Measure})
+			cfg := gen.Config{Sessions: few, PerSession: 10, Duration: o.Measure / 2} // warms up
+			if _, err := e.load(ctx, run, cfg); err != nil {
+				return err
+			}
+			cfg.Duration = o.Measure
+			s, err := e.load(ctx, run, cfg)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package gatewaybench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func (o *Options) hold(ctx context.Context, e *edge, run *report.Run, who string
 	all := make(chan struct{})
 	var once sync.Once
 	cfg.Progress = func(p gen.Progress) {
-		if p.Accepted >= int64(o.Sessions) {
+		if n := int64(o.Sessions); p.Accepted+p.Errors >= n && p.Open == n {
 			once.Do(func() { close(all) })
 		}
 	}
@@ -86,8 +87,12 @@ func (o *Options) hold(ctx context.Context, e *edge, run *report.Run, who string
 		run.Watched(usage)
 		heap, stacks, err = e.inUse(ctx)
 	}
-	if _, loadErr := load.stop(); err != nil || loadErr != nil {
-		return errors.Join(err, loadErr)
+	res, loadErr := load.stop()
+	if loadErr != nil {
+		return loadErr
+	}
+	if err != nil {
+		return fmt.Errorf("%w (%d accepted: %v)", err, res.Accepted, res.Errors)
 	}
 	each := float64(o.Sessions) * 1024
 	run.Set(who+"_held_heap", heap/each)
