@@ -22,6 +22,7 @@ const readyPoll = 20 * time.Millisecond
 
 // wireSpool makes the spool a gRPC server for gateways, workers and operators.
 func wireSpool(ctx context.Context, s *stage) error {
+	process.SnugGC()
 	serverTLS, _, err := process.LoadTLS(s.cfg.TLS, process.Spool)
 	if err != nil {
 		return err

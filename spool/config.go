@@ -118,7 +118,7 @@ func (c *Config) claimsFor() int { return 2 * c.PerDestination }
 // DefaultConfig is what holds where nothing is configured.
 func DefaultConfig() Config {
 	return Config{
-		Memory: 256 * bytesize.MiB, Messages: 50_000, Backlog: 64 * bytesize.MiB,
+		Memory: 192 * bytesize.MiB, Messages: 50_000, Backlog: 64 * bytesize.MiB,
 		VerdictWait:     5 * time.Second,
 		CommitsInFlight: 2, BatchRows: 512, BatchSize: 4 * bytesize.MiB,
 		Lease: 10 * time.Second, Tick: 200 * time.Millisecond, DrainTimeout: 20 * time.Second,

@@ -5,16 +5,26 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 )
 
 // The bounds of how far a heap may grow, in percent of what is alive, before it is collected.
 const (
 	calmPercent = 400
 	goPercent   = 100 // what Go does by itself
+	snugPercent = 25
 )
 
 // headroom is how many octets a small heap may grow by.
 const headroom = 64 << 20
+
+// snug says that a large heap grows by as much as a small one.
+var snug atomic.Bool
+
+// SnugGC lets a large heap grow by 64 MiB as well, or by a quarter of what is alive where that is more, in place of as much as is
+// alive. It is for a process most of whose heap is octets, which cost the collector nothing: the spool, which holds mail up to
+// spool.memory. It works with PaceGC.
+func SnugGC() { snug.Store(true) }
 
 // PaceGC lets the heap of this process grow by four times what is alive, as long as that is less than 64 MiB, and by as
 // much as is alive after that. By itself Go lets it grow by as much as is alive, and a worker whose few MiB are nearly all
@@ -36,7 +46,7 @@ func afterCollection(now int) {
 	runtime.AddCleanup(sentinel, func(now int) {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
-		next := gcPercent(live[0].Value.Uint64())
+		next := gcPercent(live[0].Value.Uint64(), snug.Load())
 		if next != now {
 			debug.SetGCPercent(next)
 		}
@@ -46,8 +56,12 @@ func afterCollection(now int) {
 
 // gcPercent is how far a heap may grow of which so many octets are alive. It is in steps of a tenth, since each change
 // stops the program for a moment.
-func gcPercent(live uint64) int {
+func gcPercent(live uint64, snug bool) int {
 	const step = 10
+	least := goPercent
+	if snug {
+		least = snugPercent
+	}
 	percent := int(headroom * 100 / max(live, 1))
-	return min(max(percent/step*step, goPercent), calmPercent)
+	return min(max(percent/step*step, least), calmPercent)
 }

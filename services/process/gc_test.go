@@ -9,9 +9,12 @@ import (
 )
 
 func TestGCPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: 400, 4 << 20: 400, 16 << 20: 400, 32 << 20: 200, 64 << 20: 100, 1 << 30: 100} {
-		if got := gcPercent(live); got != want {
-			t.Errorf("%d MiB alive: %d %%, want %d %%", live>>20, got, want)
+	for live, want := range map[uint64]struct{ loose, snug int }{
+		0: {400, 400}, 4 << 20: {400, 400}, 16 << 20: {400, 400}, 32 << 20: {200, 200}, 64 << 20: {100, 100}, 128 << 20: {100, 50},
+		160 << 20: {100, 40}, 1 << 30: {100, 25},
+	} {
+		if loose, snug := gcPercent(live, false), gcPercent(live, true); loose != want.loose || snug != want.snug {
+			t.Errorf("%d MiB alive: %d %% and %d %%, want %+v", live>>20, loose, snug, want)
 		}
 	}
 }
