@@ -105,7 +105,8 @@ func (c *Client) unload(s *stream) {
 	}
 }
 
-// tend looks after messages that wait for a spool which does not come back, or lie before one that has become slow.
+// tend looks after messages that wait for a spool which does not come back, or lie before one that has become slow, and
+// gives up a spool that answers nothing while another one does.
 func (c *Client) tend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,6 +118,9 @@ func (c *Client) tend() {
 	for _, s := range c.streams {
 		if s.slow(now) {
 			c.unload(s)
+		}
+		if s.frames > 0 && now.Sub(s.heard) > c.opts.SendTimeout {
+			s.giveUp()
 		}
 	}
 }
@@ -152,7 +156,7 @@ func (c *Client) join(s *stream) (double *stream) {
 	c.down = false
 	c.outage.Stop()
 	for _, call := range c.calls {
-		if !call.done && call.mayHave(s.name) {
+		if !call.done && slices.Contains(call.lost, s.name) {
 			c.attach(call, s)
 		}
 	}
@@ -194,15 +198,23 @@ func (c *Client) collect(s *stream, hold bool) (count int) {
 			continue
 		}
 		count++
+		call.lost = append(without(call.lost, s.name), s.name)
 		if len(call.at) > 0 {
 			continue
 		}
 		if hold {
-			call.heldFor, call.heldUntil = s.name, time.Now().Add(holdFor)
+			c.hold(call, s.name)
+			continue
 		}
 		c.dispatch(call)
 	}
 	return count
+}
+
+// hold lets a call wait for a spool. c.mu must be held.
+func (c *Client) hold(call *call, spool string) {
+	call.heldFor, call.heldUntil = spool, time.Now().Add(holdFor)
+	c.waiting = append(c.waiting, call)
 }
 
 // missed takes note that a spool whose stream broke can't be reached.
@@ -227,7 +239,7 @@ func (c *Client) giveUp() {
 	for _, call := range waiting {
 		switch {
 		case call.done:
-		case len(call.seen) > 0:
+		case len(call.lost) > 0:
 			c.waiting = append(c.waiting, call)
 		default:
 			call.answer <- answer{err: errUnreachable}

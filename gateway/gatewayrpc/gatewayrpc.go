@@ -41,7 +41,8 @@ type Options struct {
 	Unreachable time.Duration
 	// HelloTimeout is how long a spool may take to answer a new stream. Default: 5 s.
 	HelloTimeout time.Duration
-	// SendTimeout is how long a spool may take nothing of what is sent to it before its stream is given up. Default: 30 s.
+	// SendTimeout is how long a spool may take nothing of what is sent to it, or answer nothing while another spool could,
+	// before its stream is given up. Default: 30 s.
 	SendTimeout time.Duration
 	// Aside is how long a spool that had no room is asked only where no other can take a message. Default: 1 s.
 	Aside time.Duration

@@ -59,7 +59,8 @@ func (n *node) revive(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.address = l.Addr().String()
-	server := grpc.NewServer()
+	const window = 64 << 10 // what may be under way; left to itself gRPC would let it grow
+	server := grpc.NewServer(grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))
 	spoolv1.RegisterSpoolServiceServer(server, n.fakeSpool)
 	done := make(chan struct{})
 	go func() {

@@ -22,12 +22,14 @@ type call struct {
 	content []byte
 	// at is where it is: more than one place where a spool that may have it came back after another was asked.
 	at []place
-	// seen names the spools that may have it.
+	// seen names the spools that were sent it, but for those that said that they had no room.
 	seen []string
+	// lost names those whose streams broke before they answered: they may have made it durable.
+	lost []string
 	// refused names the spools that had no room for it.
 	refused []string
-	// heldFor names the spool whose stream broke and that alone is asked until heldUntil: where it is there still, only it
-	// can tell what became of the message.
+	// heldFor names the spool that alone is asked until heldUntil, once it is back: its stream broke, and where it is there
+	// still, only it can tell what became of the message.
 	heldFor   string
 	heldUntil time.Time
 	// done tells that the client has its answer, or waits no longer: the call is kept until no spool owes an answer.
@@ -44,9 +46,6 @@ type place struct {
 func (c *call) find(s *stream) int {
 	return slices.IndexFunc(c.at, func(p place) bool { return p.stream == s })
 }
-
-// mayHave tells whether a spool may have the message.
-func (c *call) mayHave(spool string) bool { return slices.Contains(c.seen, spool) }
 
 // frame is what the next spool is sent.
 func (c *call) frame() *spoolv1.SubmitFrame {
@@ -144,7 +143,7 @@ func (c *Client) resolve(s *stream, id string, a answer) {
 		s.aside = now.Add(c.opts.Aside)
 		call.refused = append(call.refused, s.name)
 		if a.untouched() {
-			call.seen = slices.DeleteFunc(call.seen, func(name string) bool { return name == s.name })
+			call.seen = without(call.seen, s.name)
 		}
 	}
 	switch {
@@ -153,10 +152,19 @@ func (c *Client) resolve(s *stream, id string, a answer) {
 	case a.err != nil && len(call.at) > 0: // what the other one says counts: it may have the message
 	case a.full() && c.ready(call.refused):
 		c.dispatch(call)
+	case a.full() && len(call.lost) > 0:
+		// It may be durable there, and this one can't tell now: a client that heard 451 would send it a second time.
+		call.refused = nil
+		c.hold(call, call.lost[0])
 	default:
 		call.answer <- a
 		c.finish(call)
 	}
+}
+
+// without returns names but for one.
+func without(names []string, one string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return name == one })
 }
 
 // maxBatch bounds the octets of a send of more than one frame, see spool_service.proto.
@@ -185,9 +193,7 @@ func (c *Client) take(s *stream) (frames []*spoolv1.SubmitFrame) {
 		}
 		frames = append(frames, call.frame())
 		call.at[i].sent = true
-		if !call.mayHave(s.name) {
-			call.seen = append(call.seen, s.name)
-		}
+		call.seen = append(without(call.seen, s.name), s.name)
 		size += call.size
 	}
 	if len(s.queue) == 0 {

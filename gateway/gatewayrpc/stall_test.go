@@ -35,12 +35,12 @@ func TestLargeMessageToSpoolThatHangs(t *testing.T) {
 	}
 }
 
-// Small messages that a spool does not even read go to another one.
+// Small messages that a spool does not answer, or does not even read, go to another one.
 func TestSmallMessagesLeaveSpoolThatHangs(t *testing.T) {
 	hanging, good := &fakeSpool{on: hang}, &fakeSpool{on: acceptAll}
 	c := client(t, gatewayrpc.Options{SendTimeout: 500 * time.Millisecond}, serve(t, hanging), serve(t, good))
 	done := make(chan error, 64)
-	for range cap(done) { // more than the windows of a connection hold
+	for range cap(done) { // more than the windows of a connection hold, if all were sent
 		go func() {
 			_, err := c.Submit(t.Context(), small(strings.Repeat("x", 60_000)))
 			done <- err

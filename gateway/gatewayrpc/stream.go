@@ -74,13 +74,16 @@ func (c *Client) connect(ctx context.Context, spool *target) (*stream, error) {
 
 var errStalled = errors.New("spool takes nothing of what is sent to it")
 
+// giveUp ends the stream to a spool that hangs.
+func (s *stream) giveUp() {
+	s.stalled.Store(true)
+	s.cancel(errStalled)
+}
+
 // push sends frames. gRPC waits for as long as the peer's windows are full, so a spool that hangs would hold a message and
 // its client for the whole life of the stream: it is given up instead.
 func (s *stream) push(frames ...*spoolv1.SubmitFrame) error {
-	late := time.AfterFunc(s.patience, func() {
-		s.stalled.Store(true)
-		s.cancel(errStalled)
-	})
+	late := time.AfterFunc(s.patience, s.giveUp)
 	defer late.Stop()
 	return s.rpc.Send(&spoolv1.SubmitRequest{Frames: frames})
 }
