@@ -68,6 +68,7 @@ func (t tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartO
 }
 
 func (s *span) SpanContext() trace.SpanContext { return s.id }
+func (s *span) IsRecording() bool              { return true }
 func (s *span) End(...trace.SpanEndOption)     { s.ended = true }
 
 func (s *span) SetAttributes(attrs ...attribute.KeyValue) {
