@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
@@ -109,10 +111,14 @@ func (m *message) refusal(s sorted) *smtpreply.Error {
 	return refusalOf(m.recipients[s.hold[0]].reply, 5, smtpreply.New(550, "5.7.1", "Refused by policy"))
 }
 
-// refusalOf is the filter's own reply where it is one of a class: 4 or 5.
+// refusalOf is the filter's own reply where it is one of a class: 4 or 5. The codes of mail systems (RFC 3463, section 3.4)
+// are those of spools that ail: a gateway would offer the message to the next one, which must not judge it again.
 func refusalOf(reply *mailv1.Reply, class int32, otherwise *smtpreply.Error) *smtpreply.Error {
 	if reply.GetCode()/100 != class {
 		return otherwise
+	}
+	if strings.HasPrefix(reply.GetEnhancedCode(), fmt.Sprintf("%d.3.", class)) {
+		return smtpreply.New(int(reply.GetCode()), fmt.Sprintf("%d.7.1", class), reply.GetText())
 	}
 	return smtpreply.FromReply(reply)
 }

@@ -52,8 +52,12 @@ func TestVerdictFirst(t *testing.T) {
 		"refused without words":         {nil, []mailv1.Action{reject}, &mailv1.Reply{Code: 550, EnhancedCode: "5.7.1", Text: "Refused by policy"}, nil},
 		"a refusal is no 4xx":           {notNow, []mailv1.Action{reject}, &mailv1.Reply{Code: 550, EnhancedCode: "5.7.1", Text: "Refused by policy"}, nil},
 		"refused for now":               {notNow, []mailv1.Action{later}, notNow, nil},
-		"for now and for ever":          {notNow, []mailv1.Action{reject, later}, notNow, nil},
-		"accepted":                      {nil, []mailv1.Action{accept}, nil, []mailv1.RecipientState{mailv1.RecipientState_RECIPIENT_STATE_DELIVERED}},
+		"refused for now as if the spool had no room": {
+			&mailv1.Reply{Code: 451, EnhancedCode: "4.3.0", Text: "Come again"}, []mailv1.Action{later},
+			&mailv1.Reply{Code: 451, EnhancedCode: "4.7.1", Text: "Come again"}, nil,
+		},
+		"for now and for ever": {notNow, []mailv1.Action{reject, later}, notNow, nil},
+		"accepted":             {nil, []mailv1.Action{accept}, nil, []mailv1.RecipientState{mailv1.RecipientState_RECIPIENT_STATE_DELIVERED}},
 		"discarded": {nil, []mailv1.Action{discard, discard}, nil, []mailv1.RecipientState{
 			mailv1.RecipientState_RECIPIENT_STATE_DISCARDED, mailv1.RecipientState_RECIPIENT_STATE_DISCARDED,
 		}},
