@@ -3,6 +3,8 @@ package gatewayrpc
 import (
 	"testing"
 	"time"
+
+	spoolv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/spool/v1"
 )
 
 // Which of two spools gets the next message.
@@ -34,6 +36,19 @@ func TestChoice(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A spool whose stream broke may have made a message durable, also where it has said since that it has no room: nobody may
+// judge that message as if it were new.
+func TestLostSpoolMakesItAgain(t *testing.T) {
+	for name, c := range map[string]*call{
+		"new": {}, "sent": {seen: []string{"a"}}, "lost": {lost: []string{"a"}},
+	} {
+		c.begin = &spoolv1.SubmitBegin{}
+		if again := c.frame().GetMessage().GetBegin().GetAgain(); again != (name != "new") {
+			t.Errorf("%s: submitted again is %v", name, again)
+		}
 	}
 }
 

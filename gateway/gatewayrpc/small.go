@@ -50,7 +50,7 @@ func (c *call) find(s *stream) int {
 // frame is what the next spool is sent.
 func (c *call) frame() *spoolv1.SubmitFrame {
 	begin := withDeadline(c.begin, c.deadline)
-	begin.Again = len(c.seen) > 0
+	begin.Again = len(c.seen)+len(c.lost) > 0
 	return &spoolv1.SubmitFrame{Kind: &spoolv1.SubmitFrame_Message{Message: &spoolv1.SubmitMessage{
 		Begin: begin, Content: c.content,
 	}}}
