@@ -195,6 +195,11 @@ func TestRowErrorNamesMessage(t *testing.T) {
 	}
 	odd := message(t, "odd", "a\x00b@c.example") // what PostgreSQL can't keep in a text must not refuse a mail
 	f.commit(inc, messages(odd))
+	twins := messages(message(t, "twins", "a@c.example", "b@c.example"))
+	for i, destination := range []string{"c\x00.example", "c\uFFFD.example"} { // there they are one
+		twins.Waits = append(twins.Waits, wait(twins.Messages[0].ID, destination, true, int32(i)))
+	}
+	f.commit(inc, twins)
 }
 
 func TestContent(t *testing.T) {

@@ -54,6 +54,7 @@ func lastWaits(all []spool.Wait, ended map[spool.ID]bool) ([]spool.Wait, map[spo
 		if ended[w.Message] {
 			continue
 		}
+		w.Destination = clean(w.Destination) // two that become one would be two changes of one row
 		last[w.WaitKey] = w
 		owned[w.Message] = w.Owned
 	}
