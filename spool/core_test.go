@@ -488,6 +488,18 @@ func TestRowOfADestinationKeepsWhoIsUnderWay(t *testing.T) {
 	}
 }
 
+// What is put off leaves memory, however seldom the store is asked.
+func TestParkedLeavesMemory(t *testing.T) {
+	d := newDrive()
+	d.core.cfg = judgedAfter()
+	d.core.cfg.Tick = 10 * time.Second
+	m, _ := d.toDeliver()
+	d.core.park(m.deliveries[0])
+	if d.core.active(m) {
+		t.Error("it stays")
+	}
+}
+
 // What is due before the store would be asked again stays in memory, and what was claimed early waits there for its time.
 func TestSoonWaitsInMemory(t *testing.T) {
 	soon := judgedAfter()

@@ -370,7 +370,7 @@ func (c *core) park(d *delivery) {
 		reason = r.Reason
 	}
 	c.wait(d, reason, c.now)
-	c.wake(d, c.now.Add(parkTime))
+	c.wake(d, c.now.Add(max(parkTime, 2*c.cfg.lookAhead()))) // what is due sooner would stay in memory
 }
 
 // expire ends the recipients of a delivery by age, without notification.
