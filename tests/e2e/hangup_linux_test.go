@@ -9,6 +9,7 @@ import (
 	"net/smtp"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -58,6 +59,10 @@ func TestHangupOfUp(t *testing.T) {
 	}
 	configure(111_111)
 	keyboard, tty := terminal(t)
+	// Whoever runs the tests by nohup has them ignore the signal, and a process that is started so goes on by intent.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	var log lines
 	addr := freePort(t)
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "up", "--config", config, "--data", filepath.Join(dir, "data"),
