@@ -53,7 +53,8 @@ func TestVerdictFirst(t *testing.T) {
 		"a refusal is no 4xx":           {notNow, []mailv1.Action{reject}, &mailv1.Reply{Code: 550, EnhancedCode: "5.7.1", Text: "Refused by policy"}, nil},
 		"refused for now":               {notNow, []mailv1.Action{later}, notNow, nil},
 		"refused for now as if the spool had no room": {
-			&mailv1.Reply{Code: 451, EnhancedCode: "4.3.0", Text: "Come again"}, []mailv1.Action{later},
+			&mailv1.Reply{Code: 451, EnhancedCode: "4.3.0", Text: "Come again"},
+			[]mailv1.Action{later},
 			&mailv1.Reply{Code: 451, EnhancedCode: "4.7.1", Text: "Come again"}, nil,
 		},
 		"for now and for ever": {notNow, []mailv1.Action{reject, later}, notNow, nil},
