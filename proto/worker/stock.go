@@ -11,8 +11,9 @@ const (
 	// stockFor is how long the jobs that wait at a worker are to keep it busy: longer than the next ones travel, and than Go's
 	// scheduler lets a busy process wait before it looks at its sockets (10 ms).
 	stockFor = 12 * time.Millisecond
-	// maxStock bounds how many may wait where the worker does fewer at once.
-	maxStock = 64
+	// maxStock bounds how many may wait, as a multiple of those that are done at once: who holds many more than others gets many
+	// more of few jobs, and takes them with it when it dies.
+	maxStock = 2
 )
 
 // stock is how many jobs a worker holds beside those that it is doing, so that no core is idle while the next ones travel, and
@@ -34,7 +35,7 @@ func newStock(stage spoolv1.Stage, capacity int) *stock {
 
 // learn takes note of how long a job took, and tells whether that changes the stock.
 func (s *stock) learn(took time.Duration) bool {
-	if s.capacity == 0 || s.capacity >= maxStock {
+	if s.capacity == 0 {
 		return false
 	}
 	s.mu.Lock()
@@ -48,13 +49,12 @@ func (s *stock) learn(took time.Duration) bool {
 	return s.level != was
 }
 
-// levelAt is the stock at a pace: the capacity, doubled while that is still too little.
+// levelAt is the stock at a pace: the capacity, or more where that would be too little.
 func (s *stock) levelAt(pace time.Duration) int {
-	level := s.capacity
-	for level < maxStock && time.Duration(level/s.capacity)*pace < stockFor {
-		level *= 2
+	if pace < stockFor {
+		return maxStock * s.capacity
 	}
-	return min(level, maxStock)
+	return s.capacity
 }
 
 // jobs is how many may wait.

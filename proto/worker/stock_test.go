@@ -15,13 +15,13 @@ func TestStock(t *testing.T) {
 		took     time.Duration
 		want     int
 	}{
-		{parser, 2, 0, 64},
-		{parser, 2, 400 * time.Microsecond, 64},
-		{parser, 2, 3 * time.Millisecond, 8},
+		{parser, 2, 0, 4},
+		{parser, 2, 400 * time.Microsecond, 4},
+		{parser, 2, 3 * time.Millisecond, 4},
 		{parser, 2, 12 * time.Millisecond, 2},
 		{parser, 2, time.Hour, 2},
-		{parser, 48, 0, 64},
-		{parser, 100, 0, 100},
+		{parser, 48, 0, 96},
+		{parser, 100, time.Hour, 100},
 		{deliver, 2, 0, 0},
 	} {
 		s := newStock(c.stage, c.capacity)
@@ -44,7 +44,7 @@ func TestStockForgetsSlowly(t *testing.T) {
 	for range 100 {
 		s.learn(100 * time.Microsecond)
 	}
-	if s.learn(time.Millisecond); s.jobs() != maxStock {
+	if s.learn(time.Millisecond); s.jobs() != 2*maxStock {
 		t.Errorf("%d wait after one longer job", s.jobs())
 	}
 	for range 100 {
