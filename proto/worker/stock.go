@@ -17,7 +17,7 @@ const (
 )
 
 // stock is how many jobs a worker holds beside those that it is doing, so that no core is idle while the next ones travel, and
-// so that many travel together: the shorter its jobs are, the more.
+// so that several travel together: more where its jobs are short.
 type stock struct {
 	capacity int
 
