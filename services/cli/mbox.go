@@ -24,15 +24,26 @@ type mailbox struct {
 
 var fromLine = []byte("From ")
 
-// separator matches the start of a separator line: sender, date and time, as in "From anna Mon Nov 30 10:00:00 2026". A
-// sentence that starts with "From" does not.
-var separator = regexp.MustCompile(`^From [^\r\n]{0,200}?[ \t][0-9]{1,2}:[0-9]{2}`)
+// separator matches the start of a separator line: a sender and a date with its time and its year, in the order of asctime, as
+// in "From anna Mon Nov 30 10:00:00 2026", a zone before or behind the year or not, or in that of RFC 5322. A sentence that
+// starts with "From" has hardly all of it.
+var separator = regexp.MustCompile(`(?i)^From [^\r\n]{0,200}?[ \t](?:` +
+	months + ` +[0-9]{1,2},? +` + clock + `(?: +[a-z0-9+:-]{1,8}){0,2}? +` + year + `|[0-9]{1,2}[ -]` + months + `[ -]` + year + `,? +` + clock + `)`)
+
+// maxSeparator is how many octets of a line are looked at for that.
+const maxSeparator = 256
+
+const (
+	months = `(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)`
+	clock  = `[0-2]?[0-9]:[0-5][0-9](?::[0-6][0-9])?`
+	year   = `(?:19|20)[0-9]{2}`
+)
 
 // newMailbox looks at the start of a file.
 func newMailbox(in io.Reader) *mailbox {
 	m := &mailbox{in: bufio.NewReaderSize(in, 64<<10), lineStart: true}
-	start, _ := m.in.Peek(len(fromLine)) // an error comes again when it is read
-	m.isMbox = bytes.Equal(start, fromLine)
+	start, _ := m.in.Peek(maxSeparator) // an error comes again when it is read
+	m.isMbox = separator.Match(start)
 	return m
 }
 
@@ -106,7 +117,7 @@ func (r messageReader) Read(p []byte) (int, error) {
 func (m *mailbox) fill() error {
 	start := m.lineStart
 	if start && m.blank != nil {
-		if next, _ := m.in.Peek(256); separator.Match(next) {
+		if next, _ := m.in.Peek(maxSeparator); separator.Match(next) {
 			m.blank, m.atEnd = nil, true
 			return nil
 		}

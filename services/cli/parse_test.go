@@ -86,6 +86,38 @@ func TestParseMailbox(t *testing.T) {
 	}
 }
 
+// TestMailboxSeparator: a line separates mails that tells a sender and when, with the year; not one of a text.
+func TestMailboxSeparator(t *testing.T) {
+	t.Parallel()
+	for line, separates := range map[string]bool{
+		"From anna@example.org Mon Nov 30 10:00:00 2026":              true,
+		"From - Mon Nov  2 10:00:00 2026":                             true,
+		"From MAILER-DAEMON Mon Nov 30 10:00 2026":                    true,
+		"From 1@xxx Mon Nov 30 10:00:00 +0000 2026":                   true,
+		"From \"a b\"@example.org  Mon Nov 30 10:00:00 CET 2026":      true,
+		"From anna@example.org Mon Nov 30 10:00:00 2026 remote x":     true,
+		"From anna@example.org Mon, 30 Nov 2026 10:00:00 +0100":       true,
+		"From anna Mon, 30-Nov-2026 10:00:00":                         true,
+		"From me to you":                                              false,
+		"From Monday on we open at 10:00":                             false,
+		"From here it is 10:00 at Mon Nov 30":                         false,
+		"From 2026 on, at 10:00":                                      false,
+		"From anna Mon Nov 30 10:00:00":                               false,
+		"From anna Mon Foo 30 10:00:00 2026":                          false,
+		"From " + strings.Repeat("a", 300) + " Mon Nov 30 10:00 2026": false,
+	} {
+		box := "From a Mon Nov 30 10:00:00 2026\n\none\n\n" + line + "\n\ntwo\n"
+		_, err := run(t, box, "parse", "--part", "1", "--number", "2", "-")
+		if (err == nil) != separates {
+			t.Errorf("between mails, %q: %v", line, err)
+		}
+		got, err := run(t, line+"\n\none\n\nFrom a Mon Nov 30 10:00:00 2026\n\ntwo\n", "parse", "--part", "1", "--number", "1", "-")
+		if isOne := got == "one\n"; err != nil || isOne != separates {
+			t.Errorf("at the start, %q: %q, %v", line, got, err)
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -110,7 +142,7 @@ func TestParseErrors(t *testing.T) {
 func TestMailboxFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	box := newMailbox(io.MultiReader(strings.NewReader("From a\nSubject: one\n\ntext\n"), iotest.ErrReader(broken)))
+	box := newMailbox(io.MultiReader(strings.NewReader("From a Mon Nov 30 10:00:00 2026\nSubject: one\n\ntext\n"), iotest.ErrReader(broken)))
 	mail, err := box.next()
 	if err != nil {
 		t.Fatal(err)
