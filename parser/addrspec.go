@@ -126,22 +126,13 @@ func (p *specReader) domain() bool {
 	if p.peek() == '[' {
 		return p.literal() && p.trailing()
 	}
-	labels := 0
-	for {
-		start := p.i
-		if !p.atom(isAtext) {
+	for labels := 1; ; labels++ {
+		label, ok := p.label()
+		if !ok {
 			return false
 		}
-		label := p.s[start:p.i]
-		labels++
-		p.domainSize += len(label)
-		if label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		if len(label) > maxLabel || strings.IndexFunc(label, func(r rune) bool { return r < 0x80 && r != '-' && !isLetter(byte(r)) && !isDigit(byte(r)) }) >= 0 {
-			p.atLeast(AddressHeader)
-		}
-		if around, ok = p.cfws(); !ok {
+		around, ok := p.cfws()
+		if !ok {
 			return false
 		}
 		if p.i == len(p.s) {
@@ -153,19 +144,41 @@ func (p *specReader) domain() bool {
 			}
 			return true
 		}
-		if p.peek() != '.' {
+		if !p.dot(around) {
 			return false
-		}
-		p.domainSize++
-		p.i++
-		after, ok := p.cfws()
-		if !ok {
-			return false
-		}
-		if around || after {
-			p.atLeast(AddressObsolete)
 		}
 	}
+}
+
+// label reads a label of the domain.
+func (p *specReader) label() (label string, ok bool) {
+	start := p.i
+	if !p.atom(isAtext) {
+		return "", false
+	}
+	label = p.s[start:p.i]
+	p.domainSize += len(label)
+	if label[0] == '-' || label[len(label)-1] == '-' {
+		return "", false
+	}
+	if len(label) > maxLabel || strings.IndexFunc(label, func(r rune) bool { return r < 0x80 && r != '-' && !isLetter(byte(r)) && !isDigit(byte(r)) }) >= 0 {
+		p.atLeast(AddressHeader)
+	}
+	return label, true
+}
+
+// dot reads the dot between two labels with what stands behind it; around is whether something stands before it.
+func (p *specReader) dot(around bool) bool {
+	if p.peek() != '.' {
+		return false
+	}
+	p.domainSize++
+	p.i++
+	after, ok := p.cfws()
+	if around || after {
+		p.atLeast(AddressObsolete)
+	}
+	return ok
 }
 
 func (p *specReader) trailing() bool {
