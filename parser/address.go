@@ -40,7 +40,9 @@ type addressReader struct {
 	i     int
 	out   []*mailv1.Address
 
-	group string
+	group   string
+	inGroup bool
+	isSplit bool // whether a semicolon outside a group was passed
 
 	// What was read of the mailbox under way.
 	words   []string // the display name or, without angle brackets, the address
@@ -78,16 +80,22 @@ func (p *addressReader) step() {
 	case c == ',' || c == ';':
 		p.end()
 		if c == ';' {
-			p.group = ""
+			p.semicolon()
 		}
 		p.i++
 	case c == ':' && !p.isAngle && !p.at:
-		p.group = oneLine(p.phrase())
+		p.group, p.inGroup = oneLine(p.phrase()), true
 		p.reset()
 		p.i++
 	default:
 		p.atom()
 	}
+}
+
+// semicolon ends a group. Outside of one some readers take it for a comma, as is done here, others for the end of the list.
+func (p *addressReader) semicolon() {
+	p.isSplit = p.isSplit || !p.inGroup && len(p.out) > 0
+	p.group, p.inGroup = "", false
 }
 
 // atom reads up to the next special, a domain literal as a whole.
@@ -292,6 +300,9 @@ func (p *addressReader) end() {
 		p.malformed("only a comment")
 	default:
 		name, address = p.bare()
+	}
+	if p.isSplit {
+		p.ambiguous("a semicolon between addresses")
 	}
 	if address != "" && ClassifyAddress(address) == AddressInvalid {
 		p.malformed("no address")

@@ -40,6 +40,9 @@ func (r *reader) decodeCharset(name string, b []byte, where place) string {
 		return strings.ToValidUTF8(string(b), "\uFFFD")
 	case "utf-7", "unicode-1-1-utf-7", "csunicode11utf7":
 		text := decodeUTF7(b)
+		if bytes.IndexByte(b, '+') >= 0 && text != string(b) { // clients in a browser do not know it
+			r.defect("ambiguous_charset", severe, where, "%s, which some clients decode", name)
+		}
 		if strings.Contains(text, "\uFFFD") {
 			r.defect("invalid_text", warning, where, "octets that are not %s", name)
 		}

@@ -30,7 +30,7 @@ func TestCharsets(t *testing.T) {
 		{"big5 cp950 big5-hkscs", "\xa7A", "你", ""},
 		{"euc-kr cp949 ks_c_5601-1987", "\xb0\xa1", "가", ""},
 		{"iso-2022-kr", "\x1b$)C\x0e0!\x0f a", "가 a", ""},
-		{"utf-7 unicode-1-1-utf-7", "a+APw-b +- +2D3cqQ-", "aüb + 💩", ""},
+		{"utf-7 unicode-1-1-utf-7", "a+APw-b +- +2D3cqQ-", "aüb + 💩", "ambiguous_charset"},
 		{"utf-16", "\xff\xfea\x00", "a", ""},
 		{"utf-16", "\x00a", "a", ""},
 		{"utf-16le", "a\x00", "a", ""},

@@ -34,7 +34,7 @@ func decoding(name string) transfer {
 		return isBase64
 	case "quoted-printable":
 		return isQuotedPrintable
-	case "x-uuencode", "uuencode", "x-uue":
+	case "x-uuencode", "uuencode", "x-uue", "uue":
 		return isUuencode
 	}
 	return isUnknown

@@ -158,7 +158,27 @@ func (r *reader) oneEncoding(name string, where place) string {
 		}
 	}
 	r.defect("unknown_encoding", warning, where, "%s", excerpt(name))
+	if resembles(name) {
+		r.defect("ambiguous_encoding", severe, where, "%s, read as it stands", excerpt(name))
+	}
 	return name
+}
+
+// resembles tells whether an unknown encoding looks like one that is known, as base-64 does: readers that are not strict decode
+// what the widespread clients show as it stands.
+func resembles(name string) bool {
+	letters := strings.Map(func(c rune) rune {
+		if c < 0x80 && (isLetter(byte(c)) || isDigit(byte(c))) {
+			return c
+		}
+		return -1
+	}, name)
+	for _, known := range []string{"base64", "b64", "quoted", "printable", "uuenc", "uue", "yenc"} {
+		if strings.Contains(letters, known) {
+			return true
+		}
+	}
+	return letters == "b" || letters == "q" || letters == "qp"
 }
 
 // settleEncoding chooses the decoding. A multipart is never encoded (RFC 2045, 6.4).

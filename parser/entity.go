@@ -67,6 +67,9 @@ func (r *reader) entity(s *source, pos int, n *node) delimiter {
 	if sec.unended {
 		r.defect("missing_body_separator", info, r.place(s, n.part.Path, s.end()), "the content ends inside the header section")
 	}
+	if len(sec.fields) == 0 && (n.parent == nil || n.parent.isMessage()) {
+		r.lateHeader(s, sec, pos, n.part.Path)
+	}
 	n.fields, n.where = sec.fields, r.place(s, n.part.Path, pos)
 	n.part.Headers = r.headers(s, sec.fields, n.part.Path)
 	n.part.HeaderOffset, n.part.BodyOffset = int64(pos), int64(sec.body)

@@ -157,12 +157,16 @@ func (r *reader) ids(value string, where place) []string {
 	return ids
 }
 
-// id reads the first message id of a value, empty if there is none.
+// id reads the first message id of a value, empty if there is none. Some readers take the last of several, or all of the value.
 func (r *reader) id(value string, where place) string {
-	if ids := r.someIDs(value, 1, where); len(ids) > 0 {
-		return ids[0]
+	ids := r.someIDs(value, 1, where)
+	if len(ids) == 0 {
+		return ""
 	}
-	return ""
+	if beside := strings.Replace(value, ids[0], "", 1); beside != "<>" && strings.Trim(withoutComments(beside), "<> \t") != "" {
+		r.defect("ambiguous_message_id", severe, where, "something beside the id: %s", excerpt(value))
+	}
+	return ids[0]
 }
 
 func (r *reader) someIDs(value string, limit int, where place) []string {

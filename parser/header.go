@@ -206,6 +206,28 @@ func (r *reader) cutSection(s *source, sec section, part string) section {
 	return sec
 }
 
+// lateHeader notes a message that starts with empty lines before what looks like its header section: for some readers it is.
+func (r *reader) lateHeader(s *source, sec section, pos int, part string) {
+	i := pos
+	for range maxBlankLines {
+		line, next := s.line(i)
+		if len(line) == 0 || next < 0 || len(bytes.TrimRight(line, "\r\n")) > 0 {
+			break
+		}
+		i = next
+	}
+	if i == pos || i < sec.body || sec.isCut {
+		return
+	}
+	line, _ := s.line(i)
+	if _, colon := fieldName(line); colon > 0 {
+		r.defect("ambiguous_header_end", severe, r.place(s, part, pos), "an empty line before what looks like a header section: %s", excerpt(trimEnd(line)))
+	}
+}
+
+// maxBlankLines is how many empty lines at the start of a message are passed over to see what follows.
+const maxBlankLines = 10
+
 // trimEnd takes the final line end away.
 func trimEnd(b []byte) []byte {
 	n := len(b)

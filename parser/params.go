@@ -323,7 +323,7 @@ func (r *reader) joinParams(raw []param, where place) map[string]string {
 				r.defect("ambiguous_parameter", severe, where, "%q twice", excerpt(p.name))
 				continue
 			}
-			out[clean(p.name)] = r.words(p.value, where)
+			out[clean(p.name)] = r.paramWords(p.value, where)
 		case name == "":
 			r.defect("ambiguous_parameter", severe, where, "no name: %q", excerpt(p.name))
 		default:
@@ -342,6 +342,16 @@ func (r *reader) joinParams(raw []param, where place) map[string]string {
 		pieces = pieces[n:]
 	}
 	return out
+}
+
+// paramWords decodes the encoded words of a parameter. They have no place there (RFC 2047, 5), but many writers put file names
+// so and the widespread clients decode them; other readers see another name.
+func (r *reader) paramWords(value string, where place) string {
+	text := r.words(value, where)
+	if text != value && strings.Contains(value, "=?") {
+		r.defect("ambiguous_encoded_parameter", warning, where, "%s", excerpt(value))
+	}
+	return text
 }
 
 // maxNumber is the highest number of a piece; a higher one is none.
@@ -404,7 +414,7 @@ func (r *reader) joinPieces(out map[string]string, pieces []piece, where place) 
 		r.defect("ambiguous_parameter", severe, where, "pieces of %q are missing", excerpt(name))
 	}
 	if charset == "" {
-		out[name] = r.words(r.guess(string(octets), where), where)
+		out[name] = r.paramWords(r.guess(string(octets), where), where)
 	} else {
 		out[name] = r.line(r.decodeCharset(charset, octets, where), where)
 	}
