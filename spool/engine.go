@@ -183,7 +183,9 @@ func (s *Spool) postSubmitted(e submitted) {
 	}
 }
 
-// admissible tells why a message can't be taken now.
+// admissible tells why a message can't be taken now. What comes again may be durable, and a client that is told 451 then
+// sends it twice (promise P3): it is taken though there is no room. How much that is, is bounded by what gateways may leave
+// unanswered.
 func (s *Spool) admissible(sub Submission, size int64) error {
 	switch l := s.lease.Load(); {
 	case s.stopping.Load():
@@ -193,9 +195,9 @@ func (s *Spool) admissible(sub Submission, size int64) error {
 	case !l.admits(sub.ID):
 		return smtpreply.New(451, "4.3.0", "Temporary system problem, try again later").
 			Because(fmt.Errorf("id %s is outside the open window from %s to %s", sub.ID, l.WindowStart, l.WindowEnd))
-	case s.full.Load():
+	case !sub.Again && s.full.Load():
 		return errFull()
-	case s.backlog.Load()+size > int64(s.cfg.Backlog):
+	case !sub.Again && s.backlog.Load()+size > int64(s.cfg.Backlog):
 		return smtpreply.New(451, "4.3.1", "Too busy, try again later")
 	case len(sub.Envelope.GetRecipients()) == 0:
 		return smtpreply.From(fmt.Errorf("message %s has no recipients", sub.ID))

@@ -395,6 +395,39 @@ func TestFullStore(t *testing.T) {
 	})
 }
 
+// Promise P3: what was submitted before and may be durable is answered though there is no room for anything new.
+func TestSubmittedAgainWithoutRoom(t *testing.T) {
+	bubble(t, func(c *spool.Config) { c.MaxWaiting, c.Backlog = 1, bytesize.MiB }, func(r *rig) {
+		r.fronts()
+		r.join(spool.StageDeliver, "d", 10, deliver(isTemporary))
+		sub := submission("ann@x.example")
+		r.accept(sub)
+		r.accept(submission("ann@x.example"))
+		time.Sleep(20 * time.Second)
+		refusal(t, <-r.submit(submission("ann@x.example")), 452)
+
+		r.store.SetFaults(spooltest.Faults{Commit: func(spool.Incarnation, *spool.Batch) (bool, error) {
+			time.Sleep(time.Second)
+			return false, nil
+		}})
+		var pending []chan answer
+		for range 16 {
+			other := submission("ann@x.example")
+			other.Content, other.Again = make([]byte, 64<<10), true
+			pending = append(pending, r.submit(other))
+		}
+		sub.Again = true
+		if a := <-r.submit(sub); a.err != nil {
+			t.Errorf("it is durable, and refused: %v", a.err)
+		}
+		for _, c := range pending {
+			if a := <-c; a.err != nil {
+				t.Errorf("it may be durable, and is refused: %v", a.err)
+			}
+		}
+	})
+}
+
 // A batch that is committed again since its outcome was not known may hold a row that is another's by now. That is an
 // answer: it must not be asked for ever, and the rest of the batch goes on.
 func TestRefusedAfterUnknown(t *testing.T) {
