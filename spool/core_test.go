@@ -32,9 +32,11 @@ func judgedAfter() Config {
 	return c
 }
 
-func newDrive() *drive {
+func newDrive() *drive { return newDriveWith(judgedAfter()) }
+
+func newDriveWith(cfg Config) *drive {
 	d := &drive{
-		core: newCore(judgedAfter(), "s", 1, [32]byte{1}), now: time.Unix(1_800_000_000, 0),
+		core: newCore(cfg, "s", 1, [32]byte{1}), now: time.Unix(1_800_000_000, 0),
 		peer: map[Stage]*peer{}, acks: map[string]AckStatus{}, told: map[string]bool{},
 	}
 	for _, stage := range []Stage{StageParser, StageFilter, StageDeliver} {
@@ -73,12 +75,15 @@ func (d *drive) result(job *Job, r WorkResult) AckStatus {
 	return d.acks[string(job.Token)]
 }
 
+func oneRecipient() *mailv1.Envelope {
+	return &mailv1.Envelope{Sender: "s@source.example", Recipients: []*mailv1.Recipient{{Address: "r@x.example"}}}
+}
+
 // toDeliver brings a message to its deliver job.
 func (d *drive) toDeliver() (*message, *Job) {
-	env := &mailv1.Envelope{Sender: "s@source.example", Recipients: []*mailv1.Recipient{{Address: "r@x.example"}}}
 	id := d.core.mintID(d.now)
 	d.apply(submitted{
-		row: Message{ID: id, Envelope: env}, waiter: &waiter{id: id, deadline: d.now.Add(time.Minute)},
+		row: Message{ID: id, Envelope: oneRecipient()}, waiter: &waiter{id: id, deadline: d.now.Add(time.Minute)},
 	})
 	d.result(d.last(), WorkResult{Parsed: &mailv1.ParsedMessage{}})
 	d.result(d.last(), WorkResult{Verdict: &mailv1.Verdict{
@@ -485,59 +490,5 @@ func TestRowOfADestinationKeepsWhoIsUnderWay(t *testing.T) {
 	waits := d.rows[len(d.rows)-1].Waits
 	if len(waits) != 1 || !slices.Equal(waits[0].Recipients, []int32{0, 1}) {
 		t.Errorf("waits %+v, want one that names both", waits)
-	}
-}
-
-// What is put off leaves memory, however seldom the store is asked.
-func TestParkedLeavesMemory(t *testing.T) {
-	d := newDrive()
-	d.core.cfg = judgedAfter()
-	d.core.cfg.Tick = 10 * time.Second
-	m, _ := d.toDeliver()
-	d.core.park(m.deliveries[0])
-	if d.core.active(m) {
-		t.Error("it stays")
-	}
-}
-
-// What is due before the store would be asked again stays in memory, and what was claimed early waits there for its time.
-func TestSoonWaitsInMemory(t *testing.T) {
-	soon := judgedAfter()
-	soon.Jitter, soon.BackOff = 0, []time.Duration{2 * soon.Tick}
-	d := newDrive()
-	d.core.cfg = soon
-	m, job := d.toDeliver()
-	d.result(job, WorkResult{Failure: "disk"})
-	w := d.rows[len(d.rows)-1]
-	if w.last || len(w.Waits) != 1 || !w.Waits[0].Owned || d.core.messages[m.row.ID] == nil {
-		t.Fatalf("it leaves memory: %v, by %+v", w.last, w.Waits)
-	}
-	d.awaits(t, w.Waits[0].NextAt)
-
-	stored := &Stored{Message: m.row, Waits: w.Waits}
-	stored.Waits[0].NextAt = d.now.Add(soon.lookAhead())
-	stored.ID = d.core.mintID(d.now)
-	stored.Waits[0].Message = stored.ID
-	written := len(d.rows)
-	d.apply(loaded{inc: 1, messages: []*Stored{stored}})
-	if len(d.rows) != written || d.core.messages[stored.ID] == nil {
-		t.Fatalf("it leaves memory again, by %+v", d.rows[written:])
-	}
-	d.awaits(t, stored.Waits[0].NextAt)
-}
-
-// awaits wants the next job at a time, and not before.
-func (d *drive) awaits(t *testing.T, at time.Time) {
-	t.Helper()
-	sent := len(d.jobs)
-	if next := d.core.nextTimer(); !next.Equal(at) {
-		t.Errorf("the next tick is wanted at %s, not at %s", next, at)
-	}
-	for _, now := range []time.Time{at.Add(-time.Millisecond), at} {
-		d.now = now
-		d.apply(tick{})
-		if due := now.Equal(at); due != (len(d.jobs) == sent+1) {
-			t.Errorf("%d jobs came %s before it was due", len(d.jobs)-sent, at.Sub(now))
-		}
 	}
 }

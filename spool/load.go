@@ -27,7 +27,7 @@ func (e loaded) apply(c *core) {
 		c.load(s)
 	}
 	if !e.more {
-		c.sched.claimed(e.messages, e.without)
+		c.sched.claimed(c.now, e.messages, e.without)
 	}
 }
 
@@ -251,6 +251,7 @@ func (l *loader) placeWait(r *row, recipients []int32) {
 		}
 		m.deliveries = append(m.deliveries, d)
 		m.setState(recipients, mailv1.RecipientState_RECIPIENT_STATE_DEFERRED)
+		d.claimed = true
 		if due {
 			d.state = unitReady
 			l.ready = append(l.ready, d)
@@ -323,11 +324,7 @@ func (l *loader) start() {
 		c.recordEnds(m, l.discard)
 	}
 	for _, d := range l.ready {
-		if m.rows[d.dest] != nil {
-			c.readyDelivery(d) // it was claimed for that, and has waited
-		} else {
-			c.enqueueAlone(d)
-		}
+		c.due(d)
 	}
 	if len(l.judge) > 0 && m.life == lifeLive {
 		c.judge(m, l.judge)

@@ -28,6 +28,9 @@ type delivery struct {
 	state      unitState
 	job        *job
 	timer      *timer
+	// claimed says that its row was claimed, since its destination had room and it had waited long enough: once it is due, it
+	// does not wait in the store again.
+	claimed bool
 	// bounce says that no attempt is made any more: a worker only writes the notification.
 	bounce bool
 	// expires is when its time is up, where an operator wants it earlier than the message's age does; else zero.
@@ -100,69 +103,6 @@ func (s *scheduler) push(j *job) {
 	q.ready.push(j)
 	s.weigh(q)
 	s.enter(q)
-}
-
-// weigh looks how full a queue is. What one claim may bring still fits in after the last that wants more.
-func (s *scheduler) weigh(q *destinationQueue) {
-	if q.name == bounceQueue {
-		return
-	}
-	full := max(2*q.limit, s.cfg.Messages/10)
-	nearly := max(full-s.cfg.claimsFor(), full/2)
-	n := q.ready.len()
-	q.diverting = q.diverting || n >= full
-	q.crowded = n >= nearly || q.crowded && n > nearly/2
-}
-
-// diverts tells whether new mail for a destination waits in the store.
-func (s *scheduler) diverts(destination string) bool {
-	q := s.queues[destination]
-	return q != nil && q.diverting || s.suspends(destination)
-}
-
-// allCrowded lists the destinations for which nothing more is wanted from the store.
-func (s *scheduler) allCrowded() []string {
-	var names []string
-	for name, q := range s.queues {
-		if q.crowded {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// claimed takes note of a claim after which no more is due: of what destinations it left nothing in the store.
-func (s *scheduler) claimed(messages []*Stored, without []string) {
-	n := map[string]int{}
-	for _, m := range messages {
-		for i := range m.Waits {
-			n[m.Waits[i].Destination]++
-		}
-	}
-	for name, q := range s.queues {
-		if q.diverting && !q.crowded && !q.suspended && n[name] < s.cfg.claimsFor() && !slices.Contains(without, name) {
-			q.diverting = false
-			s.tidy(q)
-		}
-	}
-}
-
-// wantsMore tells whether a claim brought as much as one may for a destination that can take more at once.
-func (s *scheduler) wantsMore(now time.Time, messages []*Stored) bool {
-	n := map[string]int{}
-	for _, m := range messages {
-		for i := range m.Waits {
-			if !m.Waits[i].NextAt.After(now) {
-				n[m.Waits[i].Destination]++
-			}
-		}
-	}
-	for name, count := range n {
-		if q := s.queues[name]; count >= s.cfg.claimsFor() && q != nil && !q.crowded && !q.suspended {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *scheduler) enter(q *destinationQueue) {
@@ -399,7 +339,7 @@ func (c *core) wait(d *delivery, reason WaitReason, at time.Time) {
 	if end := c.expiryOf(d); at.After(end) && c.now.Before(end) {
 		at = end
 	}
-	d.state, d.job = unitWaiting, nil
+	d.state, d.job, d.claimed = unitWaiting, nil, false
 	m.setState(d.recipients, mailv1.RecipientState_RECIPIENT_STATE_DEFERRED)
 	var reply *mailv1.Reply
 	for _, r := range d.recipients {
@@ -451,7 +391,16 @@ func (c *core) merge(d *delivery) {
 // wake makes a waiting delivery ready at a time, should the message still be in memory then.
 func (c *core) wake(d *delivery, at time.Time) {
 	c.timers.stop(d.timer)
-	d.timer = c.timers.start(at, func() { c.enqueueAlone(d) })
+	d.timer = c.timers.start(at, func() { c.due(d) })
+}
+
+// due makes a delivery ready that has waited, as far as its destination's queue has room.
+func (c *core) due(d *delivery) {
+	if d.claimed {
+		c.readyDelivery(d)
+		return
+	}
+	c.enqueueAlone(d)
 }
 
 // stopTimers lets what waits be woken by the store, since the message leaves memory.
