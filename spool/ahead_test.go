@@ -129,3 +129,16 @@ func TestClaimedAheadDivertsNobody(t *testing.T) {
 		t.Error("new mail is diverted for what is not due")
 	}
 }
+
+// Where the store's clock is ahead of what we know of it, what is claimed is not due for us. It waits here until we know better:
+// given back, it would be claimed again at once, and again.
+func TestClaimedByAClockAhead(t *testing.T) {
+	d := newDrive()
+	at := d.now.Add(time.Hour / 2)
+	list := d.waiting(at)
+	d.apply(loaded{inc: 1, messages: list[:1], more: true})
+	if len(d.rows) > 0 {
+		t.Fatalf("it is given back: %+v", d.rows[0])
+	}
+	d.awaits(t, at)
+}

@@ -60,9 +60,8 @@ type Spool struct {
 	wake    chan struct{}
 
 	// lease is what the spool may do now; nil while it has no incarnation.
-	lease atomic.Pointer[held]
-	// clock is how far the database's clock is ahead of ours, in nanoseconds.
-	clock    atomic.Int64
+	lease    atomic.Pointer[held]
+	clock    atomic.Pointer[reading] // what the database's clock told last; nil before it did
 	hello    atomic.Pointer[Hello]
 	away     atomic.Bool // the store did not answer lately
 	stopping atomic.Bool
@@ -140,9 +139,17 @@ func (s *Spool) Ready() bool {
 	return s.lease.Load() != nil && !s.away.Load() && !s.stopping.Load()
 }
 
-// now is the database's time as far as we know it.
+// reading is what the database's clock told, and when that was on ours.
+type reading struct{ theirs, ours time.Time }
+
+// now is the database's time as far as we know it. Since it last told, our monotonic clock counts, so that it does no harm
+// when somebody sets our clock.
 func (s *Spool) now() time.Time {
-	return s.opts.Now().Add(time.Duration(s.clock.Load()))
+	now := s.opts.Now()
+	if r := s.clock.Load(); r != nil {
+		return r.theirs.Add(now.Sub(r.ours))
+	}
+	return now
 }
 
 // mayAct tells whether the incarnation is certainly not fenced.
@@ -166,7 +173,7 @@ func (s *Spool) Submit(sub Submission, done func(Receipt, error)) {
 		return
 	}
 	s.backlog.Add(size)
-	w.deadline = sub.Deadline.Add(time.Duration(s.clock.Load()))
+	w.deadline = s.now().Add(sub.Deadline.Sub(s.opts.Now()))
 	row := Message{ID: sub.ID, Envelope: sub.Envelope, Edits: sub.Edits, Content: sub.Content, Size: size}
 	row.Trace, w.span = s.spans.accept(sub)
 	if sub.Upload != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -66,16 +65,20 @@ func startFaulty(
 	t *testing.T, store *spooltest.Store, name string, change func(*spool.Config), faults *fault.Faults,
 ) *rig {
 	t.Helper()
+	return startOn(t, store, change, spool.Options{Name: name, Faults: faults})
+}
+
+// startOn is startRig with options, to which it adds.
+func startOn(t *testing.T, store *spooltest.Store, change func(*spool.Config), opts spool.Options) *rig {
+	t.Helper()
 	cfg := spool.DefaultConfig()
 	cfg.Jitter, cfg.VerdictWait = 0, 0 // tests of what comes after; see judging_test.go
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := spool.New(cfg, store, spool.Options{
-		Name: name, Address: name + ":1",
-		Logger:         slog.New(slog.NewTextHandler(io.Discard, nil)),
-		TracerProvider: noop.NewTracerProvider(), Faults: faults,
-	})
+	opts.Address = opts.Name + ":1"
+	opts.Logger, opts.TracerProvider = slog.New(slog.DiscardHandler), noop.NewTracerProvider()
+	s, err := spool.New(cfg, store, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -335,7 +335,18 @@ func (l *loader) start() {
 	for _, order := range c.orders[m.row.ID] {
 		commanded{order}.apply(c)
 	}
-	if !c.active(m) {
+	if !c.active(m) && !l.early() {
 		c.commit(m, nil, nil)
 	}
+}
+
+// early tells whether nothing of the message is due or soon will be: the store's clock is ahead of what we know of it. Given
+// back, the message would be claimed again at once, and again, until we know better.
+func (l *loader) early() bool {
+	for _, r := range l.m.rows {
+		if !r.NextAt.After(l.c.now.Add(l.c.cfg.lookAhead())) {
+			return false
+		}
+	}
+	return true
 }

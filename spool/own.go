@@ -64,7 +64,7 @@ func (s *Spool) register(ctx context.Context) error {
 // we stop before others may take over.
 func (s *Spool) hold(l Lease, asked time.Time) {
 	length := l.Expires.Sub(l.Now)
-	s.clock.Store(int64(l.Now.Sub(s.opts.Now())))
+	s.clock.Store(&reading{theirs: l.Now, ours: s.opts.Now()})
 	s.lease.Store(&held{Lease: l, end: asked.Add(length - length/10)})
 }
 
