@@ -170,13 +170,14 @@ func (c *core) judgeAfter() {
 // goOn sets a message going that is durable: by its verdict, or by what it was being judged for, or to be judged.
 func (c *core) goOn(m *message) {
 	switch {
+	case m.allEnded(): // put aside meanwhile
 	case m.verdict != nil && m.front == nil:
 		c.followVerdict(m, &front{msg: m, recipients: m.everyone()})
 	case m.front == nil:
 		c.judge(m, m.everyone())
 	default: // the job is under way
 	}
-	if m.suspect {
-		c.commit(m, c.newAttempt(m, AttemptNote), nil) // a later owner must know as well
+	if m.suspect { // a later owner must know as well
+		c.commit(m, c.newAttempt(m, AttemptNote), nil)
 	}
 }

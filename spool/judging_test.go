@@ -2,6 +2,8 @@ package spool_test
 
 import (
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,7 +175,62 @@ func TestVerdictWithoutWorkers(t *testing.T) {
 	})
 }
 
-// Promises P1 and P5: a message whose parser dies is made durable first, then runs alone.
+// A parser that dies takes nobody's early verdict while there is another one: what it held runs alone before its clients are
+// answered. What kills again ends up quarantined, once it is durable (promises P1 and P5).
+func TestVerdictOutlivesWorker(t *testing.T) {
+	for _, instance := range []string{"", "start 1"} {
+		judging(t, func(r *rig) {
+			r.join(spool.StageFilter, "f", 10, judge(mailv1.Action_ACTION_REJECT))
+			dies := r.joinAs(spool.StageParser, "dies", instance, 10, nil)
+			poison := submission("poison@x.example")
+			var others []chan answer
+			for range 3 {
+				others = append(others, r.submit(submission("a@x.example")))
+			}
+			killed := r.submit(poison)
+			for range 3 {
+				others = append(others, r.submit(submission("a@x.example")))
+			}
+			synctest.Wait()
+			var deaths atomic.Int32
+			kills := func(s *sink, job *spool.Job) *spool.WorkResult {
+				if job.ID != poison.ID {
+					return parse(s, job)
+				}
+				deaths.Add(1)
+				s.worker.Leave()
+				return nil
+			}
+			for _, name := range []string{"p", "q"} {
+				tells := instance
+				if tells != "" {
+					tells += name
+				}
+				r.joinAs(spool.StageParser, name, tells, 1, kills)
+			}
+			start := time.Now()
+			dies.leave()
+			for _, c := range others {
+				refusal(t, <-c, 550)
+			}
+			if a := <-killed; a.err != nil {
+				t.Errorf("the client of the one that kills is told %v", a.err)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			time.Sleep(time.Minute)
+			if got := r.states(poison.ID); !slices.Equal(got, []mailv1.RecipientState{quarantined}) {
+				t.Errorf("it ended as %v: %v", got, r.events(poison.ID))
+			}
+			if n := deaths.Load(); n != 1 {
+				t.Errorf("it killed %d while alone, want one", n)
+			}
+		})
+	}
+}
+
+// Promises P1 and P5: a message whose parser dies is made durable first where there is no other, then runs alone.
 func TestVerdictWorkerDies(t *testing.T) {
 	judging(t, func(r *rig) {
 		r.join(spool.StageFilter, "f", 10, judge(mailv1.Action_ACTION_ACCEPT))

@@ -75,12 +75,8 @@ func (c *core) lostFront(j *job, p *peer) {
 		c.doubt(p.instance).suspects = append(c.doubt(p.instance).suspects, m)
 	}
 	m.suspect = true
-	if m.life < lifeLive {
-		c.stopJudging(m)
-		return
-	}
 	c.again(j)
-	// A later owner must know as well.
+	// A later owner must know as well. Where the message is not durable yet, goOn tells the store.
 	c.commit(m, c.newAttempt(m, AttemptNote), nil)
 }
 
@@ -128,10 +124,6 @@ func (c *core) returned(instance string) {
 	}
 	for _, m := range d.suspects {
 		f := m.front
-		if c.messages[m.row.ID] == m && m.life < lifeLive {
-			m.suspect = false // it is judged once it is durable
-			continue
-		}
 		if c.messages[m.row.ID] != m || !m.suspect || f == nil || f.state != unitReady || f.job == nil || f.job.token != nil {
 			continue
 		}
@@ -149,12 +141,15 @@ func (c *core) forgetDoubts() {
 	}
 }
 
-// quarantine ends the recipients whose message kills workers.
+// quarantine ends the recipients whose message kills workers. Where the message is not durable yet, goOn tells the store.
 func (c *core) quarantine(j *job) {
 	if j.dropped {
 		return
 	}
 	m := j.msg
+	if m.life == lifeJudging {
+		c.makeDurable(m, nil)
+	}
 	recipients := m.unended(j.front.recipients)
 	c.dropJob(j, "")
 	m.front = nil
