@@ -171,3 +171,59 @@ func TestHandOverFails(t *testing.T) {
 		}
 	})
 }
+
+// A database that stands still for ten seconds: clients are told 451 in time or 250 once their mail is durable, and what was
+// accepted is sent once, or again where that is told to be unknown, though the lease has run out meanwhile.
+func TestStoreStandsStill(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		r.fronts()
+		sent := map[spool.ID]int{}
+		r.join(spool.StageDeliver, "d", 100, func(_ *sink, job *spool.Job) *spool.WorkResult { // it has its permit
+			sent[job.ID]++
+			return attempt(job, isDelivered)
+		})
+		r.accept(submission("a@x.example"))
+		goesOn := time.Now().Add(10 * time.Second)
+		stands := func() { time.Sleep(time.Until(goesOn)) }
+		r.store.SetFaults(spooltest.Faults{
+			Call:   func(string) error { stands(); return nil },
+			Commit: func(spool.Incarnation, *spool.Batch) (bool, error) { stands(); return false, nil },
+		})
+		answers := map[spool.ID]chan answer{}
+		for range 50 {
+			sub := submission("a@x.example")
+			sub.Deadline = time.Now().Add(12 * time.Second)
+			answers[sub.ID] = r.submit(sub)
+			time.Sleep(250 * time.Millisecond)
+		}
+		accepted := 0
+		for id, c := range answers {
+			a := <-c
+			if a.err != nil {
+				refusal(t, a, 451)
+				continue
+			}
+			accepted++
+			time.Sleep(time.Minute)
+			r.ended(id, delivered)
+		}
+		if accepted == 0 || accepted == len(answers) {
+			t.Errorf("%d of %d were accepted, want some", accepted, len(answers))
+		}
+		for id, n := range sent { // the worker presents no result a second time
+			if events := r.events(id); n > 1+occurrences(events, "unknown") {
+				t.Errorf("%s was sent %d times: %v", id, n, events)
+			}
+		}
+	})
+}
+
+func occurrences(events []string, event string) int {
+	n := 0
+	for _, e := range events {
+		if e == event {
+			n++
+		}
+	}
+	return n
+}

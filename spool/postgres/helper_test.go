@@ -119,6 +119,16 @@ func (f *fixture) sql(statement string, args ...any) []string {
 	return all
 }
 
+// exec runs statements that return nothing.
+func (f *fixture) exec(statements string) {
+	f.Helper()
+	conn := f.connect()
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(f.Context(), statements); err != nil {
+		f.Fatalf("%s: %v", statements, err)
+	}
+}
+
 func (f *fixture) connect() *pgx.Conn {
 	f.Helper()
 	conn, err := pgx.Connect(f.Context(), f.url)
