@@ -9,7 +9,8 @@ import (
 
 // addresses reads an address list (RFC 5322, 3.4 and 4.4), groups flattened.
 func (r *reader) addresses(s string, where place) []*mailv1.Address {
-	p := addressReader{reader: r, where: where, s: s}
+	p := &r.mailbox
+	*p = addressReader{reader: r, where: where, s: s}
 	p.words, p.glued, p.atoms = p.few.words[:0], p.few.glued[:0], p.few.atoms[:0]
 	limit := max(maxAddresses-r.addressCount, fewAddresses)
 	for p.i < len(p.s) && len(p.out) < limit {
@@ -127,6 +128,11 @@ func (p *addressReader) add(word, atom string) {
 
 // quoted reads a quoted string (RFC 5322, 3.2.4).
 func (p *addressReader) quoted() {
+	if n := strings.IndexAny(p.s[p.i+1:], `"\`) + p.i + 1; n > p.i && p.s[n] == '"' && !p.noQuote {
+		p.add(p.s[p.i+1:n], p.s[p.i:n+1])
+		p.i = n + 1
+		return
+	}
 	var out strings.Builder
 	for j := p.i + 1; j < len(p.s) && !p.noQuote; j++ {
 		switch c := p.s[j]; {
@@ -310,7 +316,9 @@ func (p *addressReader) end() {
 			p.ambiguous("more than one @")
 		}
 	}
-	p.out = append(p.out, &mailv1.Address{Name: oneLine(name), Address: oneLine(address), Comment: oneLine(p.comment()), Group: p.group})
+	a := p.addressRooms.next()
+	a.Name, a.Address, a.Comment, a.Group = oneLine(name), oneLine(address), oneLine(p.comment()), p.group
+	p.out = append(p.out, a)
 }
 
 // bare reads a mailbox without angle brackets.
@@ -325,6 +333,9 @@ func (p *addressReader) bare() (name, address string) {
 			return phrase, "" // encoded words
 		}
 		return name, strings.Join(p.words, " ")
+	}
+	if len(p.atoms) == 1 {
+		return name, p.atoms[0]
 	}
 	parts, at := p.joined()
 	if len(parts) == 1 {
@@ -365,14 +376,20 @@ func (p *addressReader) comment() string {
 
 // phrase is the display name that was read, decoded.
 func (p *addressReader) phrase() string {
-	var out strings.Builder
-	for i, w := range p.words {
-		if i > 0 && !p.glued[i] {
-			out.WriteByte(' ')
+	name := ""
+	if len(p.words) == 1 {
+		name = p.words[0]
+	} else {
+		out := p.scratch[:0]
+		for i, w := range p.words {
+			if i > 0 && !p.glued[i] {
+				out = append(out, ' ')
+			}
+			out = append(out, w...)
 		}
-		out.WriteString(w)
+		name, p.scratch = p.strs.add(out), out
 	}
-	name := p.reader.words(out.String(), p.where)
+	name = p.reader.words(name, p.where)
 	if len(p.atoms) > 0 && p.atoms[0][0] == '"' {
 		return name // white space inside quotes is part of it (RFC 5322, 3.2.4)
 	}

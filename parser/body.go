@@ -15,7 +15,9 @@ type body struct {
 	node    *node
 	decoder decoder
 	hash    hash.Hash
-	limit   int // how many decoded octets are kept
+	limit   int    // how many decoded octets are kept
+	kept    []byte // those of this leaf and of others before it
+	from    int    // where those of this leaf start
 	extract *extraction
 
 	isText     bool // whether lines and NUL mean something
@@ -84,16 +86,23 @@ func (b *body) decoded(p []byte) {
 	if b.extract != nil {
 		b.extract.write(p)
 	}
-	if keep := min(len(p), b.limit-len(n.kept)); keep > 0 {
-		if need := len(n.kept) + keep; need > cap(n.kept) {
+	if left := b.limit - (len(b.kept) - b.from); left > 0 {
+		keep := min(len(p), left)
+		if len(b.kept)+keep > cap(b.kept) {
 			// append lets large slices grow by a quarter only, and so allocates five times what is kept.
-			n.kept = slices.Grow(n.kept, max(keep, min(2*cap(n.kept), b.limit)-len(n.kept)))
+			b.kept = slices.Grow(b.kept, max(keep, min(cap(b.kept), left)))
 		}
-		n.kept = append(n.kept, p[:keep]...)
+		b.kept = append(b.kept, p[:keep]...)
 		p = p[keep:]
 	}
 	n.cut = n.cut || len(p) > 0
 }
+
+// keep gives the leaf what is kept of it.
+func (b *body) keep() { b.node.kept = b.kept[b.from:len(b.kept):len(b.kept)] }
+
+// forget forgets it.
+func (b *body) forget() { b.kept = b.kept[:b.from] }
 
 // leaf reads a body that has no parts, unless it turns out to be an encoded message.
 func (r *reader) leaf(s *source, sec section, n *node) delimiter {
@@ -112,8 +121,9 @@ func (r *reader) leaf(s *source, sec section, n *node) delimiter {
 		}
 		r.defect(kind, severity, r.place(s, n.part.Path, sec.body), "the body is not quite %s", n.part.Encoding)
 	}
+	b.keep()
 	b.ambiguous(r, r.place(s, n.part.Path, sec.body))
-	n.part.Sha256 = b.hash.Sum(nil)
+	n.part.Sha256 = b.hash.Sum(n.sum[:0])
 	if r.late && end.level < 0 && !s.nested {
 		n.part.Unparsed, n.part.Sha256 = true, nil // the time was up before the end
 	}
@@ -130,7 +140,7 @@ func (r *reader) newBody(n *node) *body {
 		b.hash, b.tap, b.sink = sha256.New(), b.write, b.decoded
 	}
 	b.hash.Reset()
-	b.node, b.limit, b.extract = n, r.keeps(n), nil
+	b.node, b.limit, b.extract, b.from = n, r.keeps(n), nil, len(b.kept)
 	b.isText, b.nul, b.bareCR, b.cr = strings.HasPrefix(n.part.Type, "text/") && decoding(n.part.Encoding) != isBase64, false, false, false
 	b.isPlain, b.visible = n.part.Type == plainType, false
 	b.files.reset()
@@ -216,7 +226,7 @@ func (r *reader) isEncodedMessage(n *node) bool {
 // encodedMessage reads a nested message from its decoded body.
 func (r *reader) encodedMessage(n *node) {
 	data := n.kept
-	n.kept = nil
+	n.kept, r.body.kept = nil, nil // others would make it larger
 	r.decodedBytes += len(data)
 	if n.cut {
 		r.once("decoded_bytes_limit", severe, n.where, "encoded messages of more than %s", r.limits.DecodedBytes)

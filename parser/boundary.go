@@ -4,7 +4,7 @@ import "bytes"
 
 // bound is the boundary of an open multipart.
 type bound struct {
-	text   []byte
+	text   string
 	part   string // the path of the multipart
 	closed bool   // whether the multipart has ended, so that it has no delimiters any more
 }
@@ -88,11 +88,10 @@ const (
 // fits tells how a line, of which next is negative where it is longer than what is seen of it, matches a boundary, and whether
 // it is the one that ends the multipart.
 func (b *bound) fits(line []byte, next int) (how fit, closing bool) {
-	rest, ok := bytes.CutPrefix(line, b.text)
-	if !ok {
+	if !startsWith(line, b.text) {
 		return noFit, false
 	}
-	rest = bytes.TrimRight(rest, " \t\r")
+	rest := bytes.TrimRight(line[len(b.text):], " \t\r")
 	switch {
 	case next < 0: // no line of a mail is as long as that
 		return prefixed, false
@@ -128,7 +127,7 @@ func (s *source) match(i int) (delimiter, bool) {
 			}
 			continue
 		}
-		if how > prefixed && best > prefixed && !bytes.Equal(b.text, s.bounds[d.level].text) {
+		if how > prefixed && best > prefixed && b.text != s.bounds[d.level].text {
 			s.odd("ambiguous_boundary_twice", b.part, i, line)
 		}
 		if how > best {
@@ -151,9 +150,21 @@ func (s *source) matchBehind(i int, kind string) {
 	for _, b := range s.bounds {
 		for end := i + len(dashes) + len(b.text); s.end() < end && s.more(); {
 		}
-		if text := s.from(i + len(dashes)); !b.closed && bytes.HasPrefix(text, b.text) {
-			s.odd(kind, b.part, i, b.text)
+		if text := s.from(i + len(dashes)); !b.closed && startsWith(text, b.text) {
+			s.odd(kind, b.part, i, text[:len(b.text)])
 			return
 		}
+	}
+}
+
+func startsWith(b []byte, start string) bool {
+	return len(b) >= len(start) && string(b[:len(start)]) == start
+}
+
+// odd notes a line that looks like a delimiter of a part and may be read in two ways.
+func (s *source) odd(kind, part string, at int, line []byte) {
+	r := s.reader
+	if r.noted[kind] == 0 {
+		r.defect(kind, severe, r.place(s, part, at), "%s", excerpt(line))
 	}
 }

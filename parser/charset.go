@@ -16,11 +16,31 @@ import (
 )
 
 func windows1252(b []byte) string {
-	out, err := charmap.Windows1252.NewDecoder().Bytes(b)
-	if err != nil {
-		return string(bytes.ToValidUTF8(b, []byte("\uFFFD")))
+	return fromMap(charmap.Windows1252, b)
+}
+
+func decoded(enc encoding.Encoding, b []byte) (string, error) {
+	if m, ok := enc.(*charmap.Charmap); ok {
+		return fromMap(m, b), nil
 	}
-	return string(out)
+	out, err := enc.NewDecoder().Bytes(b)
+	return string(out), err
+}
+
+// fromMap reads octets that stand for a character each.
+func fromMap(m *charmap.Charmap, b []byte) string {
+	size := len(b)
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			size++
+		}
+	}
+	var out strings.Builder
+	out.Grow(size)
+	for _, c := range b {
+		out.WriteRune(m.DecodeByte(c))
+	}
+	return out.String()
 }
 
 // decodeCharset reads octets in a declared charset. Whatever happens, the result is valid UTF-8.
@@ -59,11 +79,11 @@ func (r *reader) decodeCharset(name string, b []byte, where place) string {
 		text, _ := guess8bit(string(b))
 		return text
 	}
-	out, err := enc.NewDecoder().Bytes(b)
-	if err != nil || bytes.Contains(out, []byte("\uFFFD")) {
+	out, err := decoded(enc, b)
+	if err != nil || strings.Contains(out, "\uFFFD") {
 		r.defect("invalid_text", warning, where, "octets that are not %s", excerpt(name))
 	}
-	return strings.TrimPrefix(strings.ToValidUTF8(string(out), "\uFFFD"), "\uFEFF")
+	return strings.TrimPrefix(strings.ToValidUTF8(out, "\uFFFD"), "\uFEFF")
 }
 
 // otherNames are names of charsets that the indexes lack, or mean something else by.

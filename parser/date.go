@@ -25,8 +25,18 @@ func date(s string) (t time.Time, odd, ok bool) {
 	if i := strings.LastIndexByte(s, ';'); i >= 0 { // the value of a Received field
 		s, d.odd = s[i+1:], true
 	}
-	for _, token := range strings.FieldsFunc(s[:min(len(s), maxDate)], func(r rune) bool { return r == ' ' || r == '\t' || r == ',' }) {
-		d.token(lowerASCII(token))
+	var lower [64]byte
+	for rest := string(appendLower(lower[:0], s[:min(len(s), maxDate)])); ; {
+		rest = strings.TrimLeft(rest, " \t,")
+		if rest == "" {
+			break
+		}
+		n := strings.IndexAny(rest, " \t,")
+		if n < 0 {
+			n = len(rest)
+		}
+		d.token(rest[:n])
+		rest = rest[n:]
 	}
 	if d.month == 0 || d.day == 0 || !d.hasYear || d.numeric && !d.hasTime {
 		return time.Time{}, false, false
@@ -126,14 +136,16 @@ func (d *dateReader) time(s string) {
 		s = s[:i]
 	}
 	s, _, _ = strings.Cut(s, ".")
-	numbers := []*int{&d.hour, &d.minute, &d.second}
-	for i, part := range strings.Split(s, ":") {
+	numbers := [...]*int{&d.hour, &d.minute, &d.second}
+	i := 0
+	for part := range strings.SplitSeq(s, ":") {
 		n, ok := number(part)
 		if i >= len(numbers) || !ok {
 			d.odd = true
 			break
 		}
 		*numbers[i] = n
+		i++
 	}
 	d.hasTime = true
 }
@@ -183,15 +195,21 @@ func withoutComments(s string) string {
 		return s
 	}
 	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '(' {
-			if end := commentEnd(s, i); end > 0 {
-				out.WriteByte(' ')
-				i = end - 1
-				continue
-			}
+	out.Grow(len(s))
+	for {
+		i := strings.IndexByte(s, '(')
+		if i < 0 {
+			break
 		}
-		out.WriteByte(s[i])
+		out.WriteString(s[:i])
+		if end := commentEnd(s, i); end > 0 {
+			out.WriteByte(' ')
+			s = s[end:]
+		} else {
+			out.WriteByte('(')
+			s = s[i+1:]
+		}
 	}
+	out.WriteString(s)
 	return out.String()
 }

@@ -1,37 +1,37 @@
 package parser
 
-import "strings"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // describe reads the fields that say what the entity is.
 func (r *reader) describe(s *source, n *node) {
-	seen := map[string]bool{}
+	var room [4]string
+	seen := room[:0]
 	disposition := structured{}
 	typeName := ""
 	n.part.Encoding = "7bit"
 	for i := range n.fields {
 		f := &n.fields[i]
-		if len(f.name) < 10 || f.name[0]|0x20 != 'c' {
-			continue
-		}
-		name := lowerASCII(f.name)
-		switch name {
-		case "content-type", "content-transfer-encoding", "content-disposition", "content-id":
-		default:
+		name := contentName(f.name)
+		if name == "" {
 			continue
 		}
 		where := r.place(s, n.part.Path, f.offset)
-		if seen[name] {
+		if slices.Contains(seen, name) {
 			r.defect("ambiguous_field", severe, where, "%s stands more than once", f.name)
 			continue
 		}
-		seen[name] = true
+		seen = append(seen, name)
 		switch name {
 		case "content-type":
-			typeName = r.contentType(n, f.string(), where)
+			typeName = r.contentType(n, f.raw, where)
 		case "content-transfer-encoding":
 			r.transferEncoding(n, f.value(r, where), where)
 		case "content-disposition":
-			disposition = r.disposition(r.unfoldParams(f.string(), where), where)
+			disposition = r.disposition(r.unfoldParams(f.raw, where), where)
 		case "content-id":
 			n.part.ContentId = strings.Clone(cut(r.id(f.value(r, where), where), maxContentID)) // of a value that is not held
 		}
@@ -49,6 +49,22 @@ func (r *reader) describe(s *source, n *node) {
 	r.settleEncoding(n)
 }
 
+// contentNames are the fields that say what an entity is, in lower case.
+var contentNames = []string{"content-type", "content-transfer-encoding", "content-disposition", "content-id"}
+
+// contentName is the name of a field in lower case if it is one of contentNames, else empty.
+func contentName(name []byte) string {
+	if len(name) < len("content-id") || name[0]|0x20 != 'c' {
+		return ""
+	}
+	for _, known := range contentNames {
+		if isASCII(name, known) {
+			return known
+		}
+	}
+	return ""
+}
+
 // disposition reads Content-Disposition (RFC 2183, 2), also where parameters stand alone.
 func (r *reader) disposition(value string, where place) structured {
 	if l := (lexer{s: value}); l.isParam(0) {
@@ -63,7 +79,7 @@ const maxContentID = 998
 
 // contentType reads Content-Type (RFC 2045, 5) and returns its name parameter. Where there is no type and subtype, the
 // default counts, charset included (5.2).
-func (r *reader) contentType(n *node, raw string, where place) string {
+func (r *reader) contentType(n *node, raw []byte, where place) string {
 	value := r.unfoldParams(raw, where)
 	v := r.structured(value, where)
 	name := v.params["name"]
@@ -76,7 +92,7 @@ func (r *reader) contentType(n *node, raw string, where place) string {
 		}
 	}
 	if ok && main != "" && token != "" && tokenEnd(main) == len(main) {
-		n.part.Type = main + "/" + token
+		n.part.Type = v.value[:len(main)+1+len(token)]
 	}
 	if main == "" {
 		return name
@@ -90,7 +106,7 @@ func (r *reader) contentType(n *node, raw string, where place) string {
 }
 
 // boundary reads the boundary of a multipart.
-func (r *reader) boundary(n *node, raw, value string, where place) {
+func (r *reader) boundary(n *node, raw []byte, value string, where place) {
 	boundary, plain := boundaryOf(value, n.part.Params["boundary"])
 	n.boundary = boundary
 	switch {
@@ -102,7 +118,7 @@ func (r *reader) boundary(n *node, raw, value string, where place) {
 		r.defect("ambiguous_boundary_value", severe, where, "not what a boundary may be: %q", excerpt(boundary))
 	case len(n.boundary) > 70:
 		r.defect("ambiguous_boundary_length", severe, where, "a boundary of %d octets", len(n.boundary))
-	case strings.Contains(boundary, " ") && !strings.Contains(raw, boundary):
+	case strings.Contains(boundary, " ") && !bytes.Contains(raw, []byte(boundary)):
 		r.defect("ambiguous_boundary_value", severe, where, "a fold in a boundary: %q", excerpt(boundary))
 	}
 }

@@ -24,7 +24,9 @@ type node struct {
 	fields   []field
 	where    place
 	children []*node
+	few      [4]*node // room for the children of most
 	boundary string
+	sum      *[sha256.Size]byte // room for the hash
 	// kept is the decoded body, as far as the reader keeps it.
 	kept []byte
 	// isShown is whether it is a text of the message.
@@ -35,23 +37,46 @@ type node struct {
 
 // newRoot makes the root of the content.
 func (r *reader) newRoot() *node {
+	n := r.newNode(&r.result.root)
+	n.part.Path, n.part.Type, n.depth = "1", plainType, 1
+	return n
+}
+
+// newNode makes a node of a part.
+func (r *reader) newNode(room *partRoom) *node {
 	r.parts++
-	return &node{part: &mailv1.Part{Path: "1", Type: plainType}, depth: 1}
+	if len(r.nodes) == 0 {
+		r.nodes = make([]node, len(r.fewNodes))
+	}
+	n := &r.nodes[0]
+	r.nodes = r.nodes[1:]
+	n.part, n.sum, n.children = &room.part, &room.sum, n.few[:0]
+	return n
 }
 
 // newChild makes a part of a part.
 func (r *reader) newChild(parent *node, number int, defaultType string) *node {
-	r.parts++
-	n := &node{
-		part:   &mailv1.Part{Path: parent.part.Path + "." + strconv.Itoa(number), Type: defaultType},
-		parent: parent, depth: parent.depth + 1, inside: parent.inside,
-	}
+	n := r.newNode(r.partRooms.next())
+	path := append(append(r.scratch[:0], parent.part.Path...), '.')
+	r.scratch = strconv.AppendInt(path, int64(number), 10)
+	n.part.Path, n.part.Type = r.strs.add(r.scratch), defaultType
+	n.parent, n.depth, n.inside = parent, parent.depth+1, parent.inside
 	if parent.isMessage() {
 		n.inside++
 	}
 	parent.children = append(parent.children, n)
-	parent.part.Parts = append(parent.part.Parts, n.part)
 	return n
+}
+
+// adopt puts the children into the result.
+func (n *node) adopt() {
+	if len(n.children) == 0 {
+		return
+	}
+	n.part.Parts = make([]*mailv1.Part, len(n.children))
+	for i, child := range n.children {
+		n.part.Parts[i] = child.part
+	}
 }
 
 func (n *node) isMultipart() bool { return strings.HasPrefix(n.part.Type, "multipart/") }
@@ -78,22 +103,31 @@ func (r *reader) entity(s *source, pos int, n *node) delimiter {
 		r.fields(s, n)
 	}
 	n.fields = nil // they are slices of a window that moves on
-	var read func(*source, section, *node) delimiter
-	switch {
-	case n.isMultipart():
-		read = r.multipart
-	case n.isMessage() && isIdentity(n.part.Encoding) && !sec.isCut && !r.tooDeep(n):
-		read = r.message
-	default:
+	end := r.inside(s, sec, n)
+	n.adopt()
+	return end
+}
+
+// inside reads the body of an entity.
+func (r *reader) inside(s *source, sec section, n *node) delimiter {
+	multipart := n.isMultipart()
+	if !multipart && (!n.isMessage() || !isIdentity(n.part.Encoding) || sec.isCut || r.tooDeep(n)) {
 		return r.leaf(s, sec, n)
 	}
-	if r.extract == nil || r.extract.path != n.part.Path {
-		return read(s, sec, n)
+	extract := r.extract != nil && r.extract.path == n.part.Path
+	if extract {
+		r.extract.found = true
+		s.open(sec.body, r.extract.write)
 	}
-	r.extract.found = true
-	s.open(sec.body, r.extract.write)
-	end := read(s, sec, n)
-	s.shut(max(end.end, sec.body))
+	var end delimiter
+	if multipart {
+		end = r.multipart(s, sec, n)
+	} else {
+		end = r.message(s, sec, n)
+	}
+	if extract {
+		s.shut(max(end.end, sec.body))
+	}
 	return end
 }
 
@@ -141,11 +175,11 @@ func (r *reader) multipart(s *source, sec section, n *node) delimiter {
 func (r *reader) children(s *source, pos int, n *node) delimiter {
 	own := len(s.bounds)
 	for i := range s.bounds {
-		if string(s.bounds[i].text) == n.boundary {
+		if s.bounds[i].text == n.boundary {
 			r.once("ambiguous_boundary_twice", severe, n.where, "the boundary of part %s again: %s", s.bounds[i].part, excerpt(n.boundary))
 		}
 	}
-	s.bounds = append(s.bounds, bound{text: []byte(n.boundary), part: n.part.Path})
+	s.bounds = append(s.bounds, bound{text: n.boundary, part: n.part.Path})
 	childType := plainType
 	if n.part.Type == "multipart/digest" {
 		childType = messageType // RFC 2046, 5.1.5
@@ -200,7 +234,7 @@ func (r *reader) message(s *source, sec section, n *node) delimiter {
 	n.part.Size = n.part.RawSize
 	if hashed {
 		s.shut(end.end)
-		n.part.Sha256 = hash.Sum(nil)
+		n.part.Sha256 = hash.Sum(n.sum[:0])
 	}
 	return end
 }

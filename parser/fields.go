@@ -1,6 +1,7 @@
 package parser
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,8 +16,8 @@ type fieldKind struct {
 	read   func(r *reader, value string, where place)
 }
 
-// fieldKinds are the fields that mean something, by their names in lower case.
-var fieldKinds = map[string]fieldKind{
+// fieldKinds are the fields that mean something, by their names in lower case, which have at most maxKindName octets.
+var fieldKinds = map[string]*fieldKind{
 	"subject": {true, func(r *reader, value string, where place) { r.out.Subject = r.words(value, where) }},
 	"from":    addressField(func(m *mailv1.ParsedMessage) *[]*mailv1.Address { return &m.From }),
 	"sender": {true, func(r *reader, value string, where place) {
@@ -53,12 +54,14 @@ var fieldKinds = map[string]fieldKind{
 	"list-archive":   uriField(func(l *mailv1.MailingList) *[]string { return &l.Archive }),
 }
 
-func addressField(to func(*mailv1.ParsedMessage) *[]*mailv1.Address) fieldKind {
-	return fieldKind{true, func(r *reader, value string, where place) { *to(r.out) = r.addresses(value, where) }}
+const maxKindName = 32
+
+func addressField(to func(*mailv1.ParsedMessage) *[]*mailv1.Address) *fieldKind {
+	return &fieldKind{true, func(r *reader, value string, where place) { *to(r.out) = r.addresses(value, where) }}
 }
 
-func uriField(to func(*mailv1.MailingList) *[]string) fieldKind {
-	return fieldKind{true, func(r *reader, value string, _ place) { *to(r.list()) = uris(value) }}
+func uriField(to func(*mailv1.MailingList) *[]string) *fieldKind {
+	return &fieldKind{true, func(r *reader, value string, _ place) { *to(r.list()) = uris(value) }}
 }
 
 // list is what the List fields say.
@@ -110,23 +113,29 @@ func (r *reader) phrases(s string, where place) []string {
 
 // fields reads the typed fields of the message. Of a field that may stand once the first counts (RFC 5322, 3.6).
 func (r *reader) fields(s *source, root *node) {
-	seen := map[string]bool{}
+	var room [16]*fieldKind
+	seen := room[:0]
+	var lower [maxKindName]byte
 	counted := r.wordCount // the words of these fields were counted when their values were decoded
 	r.wordCount = 0
 	defer func() { r.wordCount = counted }()
 	for i := range root.fields {
 		f := &root.fields[i]
-		name := lowerASCII(f.name)
-		kind, known := fieldKinds[name]
+		if len(f.name) > maxKindName {
+			continue
+		}
+		kind, known := fieldKinds[string(appendLower(lower[:0], f.name))]
 		if !known {
 			continue
 		}
 		where := r.place(s, "", f.offset)
-		if kind.single && seen[name] {
+		if kind.single && slices.Contains(seen, kind) {
 			r.defect("ambiguous_field", severe, where, "%s stands more than once", f.name)
 			continue
 		}
-		seen[name] = true
+		if kind.single {
+			seen = append(seen, kind)
+		}
 		kind.read(r, f.value(r, where), where)
 	}
 }

@@ -13,7 +13,7 @@ import (
 func (r *reader) fit() {
 	limit := int(r.limits.ResultBytes)
 	over := func() int { return proto.Size(r.out) - limit }
-	if over() <= 0 {
+	if sizeAtMost(r.out) <= limit || over() <= 0 {
 		return
 	}
 	r.defect("result_limit", severe, place{offset: unknownOffset}, "a result of more than %s", r.limits.ResultBytes)

@@ -40,7 +40,7 @@ func fuzzField(f *testing.F, name string, read func(r *reader, value string) []s
 		frugal(t, content)
 		check(t, content, Limits{})
 		r := newReader(Limits{}.withDefaults())
-		for _, s := range read(r, r.unfold(value, place{})) {
+		for _, s := range read(r, r.unfold([]byte(value), place{})) {
 			if !utf8.ValidString(s) || strings.ContainsAny(s, "\x00\r\n") {
 				t.Errorf("%q", s)
 			}

@@ -2,20 +2,18 @@ package parser
 
 import (
 	"bytes"
-	"strings"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
 )
 
 // field is a header field as it stands in the source.
 type field struct {
-	name   string // as written
+	name   []byte // as written; part of the source
 	raw    []byte // behind the colon, folding included, without the final line end; part of the source
 	offset int    // of the name, in the source
 	start  int    // of the value, in the source
 
 	keep     bool   // whether it is within the limits
-	text     string // raw once more, once it was asked for
 	unfolded string // what [reader.unfold] made of it
 	isDone   bool   // whether it did
 }
@@ -23,16 +21,9 @@ type field struct {
 // value is the unfolded value.
 func (f *field) value(r *reader, where place) string {
 	if !f.isDone {
-		f.unfolded, f.isDone = r.unfold(f.string(), where), true
+		f.unfolded, f.isDone = r.unfold(f.raw, where), true
 	}
 	return f.unfolded
-}
-
-func (f *field) string() string {
-	if f.text == "" {
-		f.text = string(f.raw)
-	}
-	return f.text
 }
 
 // section is a header section.
@@ -175,9 +166,12 @@ func (r *reader) addField(s *source, sec *section, f field, part string) {
 const maxExtra = 4
 
 // isStructural tells whether a field says how the body is to be read.
-func isStructural(name string) bool {
-	return strings.EqualFold(name, "Content-Type") || strings.EqualFold(name, "Content-Transfer-Encoding") ||
-		strings.EqualFold(name, "Content-Disposition")
+func isStructural(name []byte) bool {
+	switch contentName(name) {
+	case "content-type", "content-transfer-encoding", "content-disposition":
+		return true
+	}
+	return false
 }
 
 // noHeader gives text without a single field back to the body.
@@ -242,24 +236,21 @@ func trimEnd(b []byte) []byte {
 
 // fieldName reads the name of a field: printable ASCII but the colon (RFC 5322, 2.2), white space before the colon
 // tolerated (4.5). The position of the colon is 0 where there is no name.
-func fieldName(line []byte) (string, int) {
-	colon := bytes.IndexByte(line, ':')
+func fieldName(line []byte) (name []byte, colon int) {
+	colon = bytes.IndexByte(line, ':')
 	if colon <= 0 {
-		return "", 0
+		return nil, 0
 	}
-	name := bytes.TrimRight(line[:colon], " \t")
-	if known, ok := commonNames[string(name)]; ok { // no new string for most fields
-		return known, colon
-	}
+	name = bytes.TrimRight(line[:colon], " \t")
 	for _, c := range name {
 		if c <= ' ' || c > '~' {
-			return "", 0
+			return nil, 0
 		}
 	}
-	return string(name), colon
+	return name, colon
 }
 
-// commonNames are names that nearly every mail has.
+// commonNames are names that nearly every mail has: no new string for most fields.
 var commonNames = func() map[string]string {
 	names := map[string]string{}
 	for _, n := range []string{
@@ -274,10 +265,17 @@ var commonNames = func() map[string]string {
 	return names
 }()
 
+func (r *reader) nameOf(f *field) string {
+	if known, ok := commonNames[string(f.name)]; ok {
+		return known
+	}
+	return r.strs.add(f.name)
+}
+
 // headers makes the decoded fields of a section, within the limits. All of them share two pieces of memory, one for the raw
-// values and one for those that need no decoding.
+// values and one for the strings that need no decoding.
 func (r *reader) headers(s *source, fields []field, part string) []*mailv1.Header {
-	size, kept := 0, 0
+	size, names, kept := 0, 0, 0
 	for i := range fields {
 		n := len(fields[i].name) + len(fields[i].raw)
 		if r.headerBytes+n > int(r.limits.HeaderBytes) {
@@ -286,29 +284,27 @@ func (r *reader) headers(s *source, fields []field, part string) []*mailv1.Heade
 		}
 		r.headerBytes += n
 		size += len(fields[i].raw)
+		names += len(fields[i].name)
 		fields[i].keep = true
 		kept++
 	}
+	r.strs.room(size + names)
 	raw := make([]byte, 0, size)
-	for i := range fields {
-		if fields[i].keep {
-			raw = append(raw, fields[i].raw...)
-		}
-	}
-	text := string(raw)
 	slab := make([]mailv1.Header, kept)
-	out := make([]*mailv1.Header, 0, kept)
+	out := make([]*mailv1.Header, kept)
+	kept = 0
 	for i := range fields {
 		f := &fields[i]
 		if !f.keep {
 			continue
 		}
-		n := len(f.raw)
 		where := r.place(s, part, f.offset)
-		f.text = text[:n]
-		h := &slab[len(out)]
-		h.Name, h.Value, h.Raw = f.name, r.words(f.value(r, where), where), raw[:n:n]
-		raw, text, out = raw[n:], text[n:], append(out, h)
+		start := len(raw)
+		raw = append(raw, f.raw...)
+		h := &slab[kept]
+		h.Name, h.Value, h.Raw = r.nameOf(f), r.words(f.value(r, where), where), raw[start:len(raw):len(raw)]
+		out[kept] = h
+		kept++
 	}
 	return out
 }

@@ -310,6 +310,9 @@ type piece struct {
 // joinParams joins continuations and decodes (RFC 2231, 3 and 4). The first of a name wins, but an extended one wins
 // over a plain one, as it is meant to.
 func (r *reader) joinParams(raw []param, where place) map[string]string {
+	if len(raw) == 0 {
+		return nil
+	}
 	out := map[string]string{}
 	var pieces []piece
 	for _, p := range raw {

@@ -18,6 +18,7 @@ import (
 // limits.ResultBytes octets. A limit of zero or less means its default.
 func Parse(content []byte, limits Limits) *mailv1.ParsedMessage {
 	r := newReader(limits.withDefaults())
+	defer r.release()
 	_ = r.read(r.source(content, false)) // what is in memory can be read
 	return r.out
 }
@@ -28,6 +29,7 @@ func Parse(content []byte, limits Limits) *mailv1.ParsedMessage {
 // result is then what could be read so far.
 func ParseReader(stream io.Reader, size int64, limits Limits) (*mailv1.ParsedMessage, error) {
 	r := newReader(limits.withDefaults())
+	defer r.release()
 	err := r.readStream(stream, size)
 	if err == nil && size >= 0 {
 		r.out.Size = size // also where the time was up before the end
@@ -68,6 +70,7 @@ func (e *exactReader) Read(p []byte) (int, error) {
 // are written as they stand. found is whether there is such a part. The error is that of reading or writing.
 func Extract(stream io.Reader, size int64, path string, out io.Writer, limits Limits) (found bool, err error) {
 	r := newReader(limits.withDefaults())
+	defer r.release()
 	r.extract = &extraction{path: path, out: out}
 	err = r.readStream(stream, size)
 	if r.failure != nil {

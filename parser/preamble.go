@@ -21,7 +21,8 @@ func (r *reader) openPreamble(s *source, pos int, n *node) preamble {
 
 // drop forgets what was read.
 func (p *preamble) drop(r *reader, n *node) {
-	n.part.Size, n.kept, n.cut = 0, nil, false
+	p.body.forget()
+	n.part.Size, n.cut = 0, false
 	r.texts = p.texts
 }
 
@@ -32,5 +33,6 @@ func (p *preamble) keep(r *reader, n *node) {
 		return
 	}
 	r.defect("ambiguous_multipart", severe, n.where, "a %s in which no part begins, read as a text", excerpt(n.part.Type))
+	p.body.keep()
 	p.body.ambiguous(r, n.where)
 }

@@ -2,6 +2,7 @@ package parser
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -14,22 +15,27 @@ const maxHops = 200
 
 // readReceived reads a Received field (RFC 5321, 4.4), in the many forms that hosts give it.
 func (r *reader) readReceived(value string, where place) {
+	if r.out.Received == nil {
+		r.out.Received = make([]*mailv1.Hop, 0, 4)
+	}
 	if len(r.out.Received) < maxHops {
 		r.out.Received = append(r.out.Received, r.hop(value, where))
 	}
 }
 
 func (r *reader) hop(value string, where place) *mailv1.Hop {
-	p := hopReader{hop: &mailv1.Hop{}}
+	room := r.hopRooms.next()
+	p := hopReader{hop: &room.hop}
 	clauses, stamp := cutStamp(value)
 	p.read(clauses)
-	if i := strings.Index(lowerASCII(stamp), " for "); i >= 0 && p.hop.For == "" { // some put it behind the time
+	if i := indexASCII(stamp, " for "); i >= 0 && p.hop.For == "" { // some put it behind the time
 		p.read(stamp[i+1:])
 		stamp = stamp[:i]
 	}
 	t, _, ok := date(stamp)
-	if ts := timestamppb.New(t); ok && ts.CheckValid() == nil {
-		p.hop.Time = ts
+	room.time.Seconds, room.time.Nanos = t.Unix(), int32(t.Nanosecond())
+	if ok && room.time.CheckValid() == nil {
+		p.hop.Time = &room.time
 	} else {
 		r.once("invalid_date", warning, where, "no time in a Received field: %s", excerpt(value))
 	}
@@ -38,6 +44,12 @@ func (r *reader) hop(value string, where place) *mailv1.Hop {
 		*s = oneLine(cut(*s, maxHopWord))
 	}
 	return h
+}
+
+// hopRoom is a hop with its time.
+type hopRoom struct {
+	hop  mailv1.Hop
+	time timestamppb.Timestamp
 }
 
 // maxHopWord is how many octets of a word are kept: more than a domain or a path may have (RFC 5321, 4.5.3.1).
@@ -97,9 +109,12 @@ func (p *hopReader) read(s string) {
 	}
 }
 
+// hopWords are the keywords of the clauses.
+var hopWords = []string{"from", "by", "via", "with", "id", "for"}
+
 func (p *hopReader) word(w string) {
-	switch lower := lowerASCII(w); lower {
-	case "from", "by", "via", "with", "id", "for":
+	if i := slices.IndexFunc(hopWords, func(keyword string) bool { return isASCII(w, keyword) }); i >= 0 {
+		lower := hopWords[i]
 		// A word is only a keyword where no value is due: a host may be called "with".
 		if p.clause == "" || p.filled || lower != p.clause && lower != "id" {
 			p.clause, p.filled = lower, false
@@ -188,8 +203,13 @@ func (p *hopReader) comment(s string) {
 	if p.clause != "from" {
 		return
 	}
-	for _, w := range strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(" \t(),;=@", c) }) {
-		p.address(w)
+	for s != "" {
+		n := strings.IndexAny(s, " \t(),;=@")
+		if n < 0 {
+			n = len(s)
+		}
+		p.address(s[:n])
+		s = s[min(n+1, len(s)):]
 	}
 }
 

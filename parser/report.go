@@ -89,7 +89,7 @@ func value(headers []*mailv1.Header, name string) string {
 // limits of their own, and what is odd in them is nothing that two readers of the mail see differently. It is returned.
 func (r *reader) groups(body []byte, part string) (groups [][]*mailv1.Header, odd *mailv1.Defect) {
 	own := newReader(r.limits)
-	own.fieldBuf, r.fieldBuf = r.fieldBuf, nil
+	defer own.release()
 	s := own.source(body, true)
 	for pos := 0; pos < len(body); {
 		if line, next := s.line(pos); next > 0 && len(bytes.TrimSpace(line)) == 0 {
@@ -103,7 +103,6 @@ func (r *reader) groups(body []byte, part string) (groups [][]*mailv1.Header, od
 		groups = append(groups, own.headers(s, sec.fields, part))
 		pos = sec.body
 	}
-	r.fieldBuf = own.fieldBuf
 	for _, d := range own.out.Defects {
 		if strings.HasSuffix(d.GetKind(), "_limit") {
 			r.once(d.GetKind(), d.GetSeverity(), place{part: part, offset: unknownOffset}, "%s", d.GetDetail())

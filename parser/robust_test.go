@@ -30,6 +30,9 @@ func check(t *testing.T, content []byte, limits Limits) *mailv1.ParsedMessage {
 	if limit := int(limits.withDefaults().ResultBytes); len(b) > limit {
 		t.Errorf("a result of %d octets, want at most %d", len(b), limit)
 	}
+	if n := sizeAtMost(m); n < len(b) {
+		t.Errorf("a result of %d octets, said to have %d at most", len(b), n)
+	}
 	if bytes.Contains([]byte(m.GetSubject()+m.GetMessageId()+m.GetText()), []byte{0}) {
 		t.Error("NUL in a text")
 	}

@@ -21,10 +21,13 @@ type source struct {
 	bounds []bound
 	// taps get what the window has passed.
 	taps []tap
-	// odd is called for lines that look like a delimiter of a part and may be read in two ways.
-	odd func(kind, part string, at int, line []byte)
-	// expired tells whether the time is up; then nothing more is read.
-	expired func() bool
+	// reader is who reads it.
+	reader *reader
+	// room is for the bounds and taps of most.
+	room struct {
+		bounds [3]bound
+		taps   [3]tap
+	}
 }
 
 // readSize is how many octets a stream is asked for at once.
@@ -47,8 +50,8 @@ func (s *source) more() bool {
 	if s.stream == nil {
 		return false
 	}
-	if s.expired() {
-		s.stream = nil
+	if s.reader.expired() {
+		s.stream = nil // nothing more is read
 		return false
 	}
 	if cap(s.data)-len(s.data) < readSize {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // stalwartCase is one header value of the stalwart corpus.
@@ -81,12 +82,12 @@ func TestStalwartFields(t *testing.T) {
 				if c.kind == "content_type" {
 					unfold = r.unfoldParams
 				}
-				got, want := c.got(t, r, unfold(string(root.part.GetHeaders()[0].GetRaw()), place{})), c.want(t, one.Expected)
+				got, want := c.got(t, r, unfold(root.part.GetHeaders()[0].GetRaw(), place{})), c.want(t, one.Expected)
 				if hop, ok := want.(hopFields); ok && odd.MatchString(one.Header) {
 					hop.Time = got.(hopFields).Time
 					want = hop
 				}
-				diff := cmp.Diff(want, got)
+				diff := cmp.Diff(want, got, cmpopts.EquateEmpty())
 				reason := explained(one.Header)
 				switch {
 				case diff == "" && reason == "":
@@ -151,7 +152,7 @@ type typeAndParams struct {
 func gotContentType(_ *testing.T, r *reader, value string) any {
 	v := r.structured(value, place{})
 	if main, _, _ := strings.Cut(v.value, "/"); main == "" {
-		return typeAndParams{"", map[string]string{}} // as contentType has it
+		return typeAndParams{} // as contentType has it
 	}
 	return typeAndParams{v.value, v.params}
 }

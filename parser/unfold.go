@@ -2,16 +2,15 @@ package parser
 
 import (
 	"bytes"
-	"strings"
 
 	"github.com/rohrpost/rohrpost/proto/bytesize"
 )
 
 // unfold makes each fold one space, takes the white space around a value away and makes it valid UTF-8 (RFC 5322, 2.2.3;
 // RFC 6532). A fold inside an encoded word, where no white space may stand (RFC 2047, 2), goes.
-func (r *reader) unfold(raw string, where place) string {
-	raw = strings.Trim(r.cutField(raw, int(r.limits.HeaderBytes), where), " \t\r\n")
-	return r.guess(r.withoutFolds(raw, where, func(out []byte, _ string) []byte {
+func (r *reader) unfold(raw []byte, where place) string {
+	raw = bytes.Trim(r.cutField(raw, int(r.limits.HeaderBytes), where), " \t\r\n")
+	return r.guess(r.withoutFolds(raw, where, func(out, _ []byte) []byte {
 		out = bytes.TrimRight(out, " \t")
 		if inWord(out) {
 			return out
@@ -22,14 +21,16 @@ func (r *reader) unfold(raw string, where place) string {
 
 // unfoldParams is unfold for values with parameters: white space in quotes is part of a parameter, of whatever length. Tabs
 // become spaces.
-func (r *reader) unfoldParams(raw string, where place) string {
+func (r *reader) unfoldParams(raw []byte, where place) string {
 	limit := int(r.limits.HeaderBytes)
 	raw = r.cutField(raw, max(limit-r.paramBytes, min(limit, fewParamBytes)), where)
 	r.paramBytes += len(raw)
-	raw = strings.TrimLeft(raw, " \t\r\n")
-	return r.guess(r.withoutFolds(raw, where, func(out []byte, space string) []byte {
-		for range len(space) - strings.Count(space, "\r") - strings.Count(space, "\n") {
-			out = append(out, ' ')
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	return r.guess(r.withoutFolds(raw, where, func(out, space []byte) []byte {
+		for _, c := range space {
+			if isSpace(c) {
+				out = append(out, ' ')
+			}
 		}
 		return out
 	}), where)
@@ -39,39 +40,36 @@ func (r *reader) unfoldParams(raw string, where place) string {
 const fewParamBytes = 4 << 10
 
 // cutField gives the start of a field that is above a limit: what is made of a value takes many times its memory.
-func (r *reader) cutField(raw string, limit int, where place) string {
+func (r *reader) cutField(raw []byte, limit int, where place) []byte {
 	if len(raw) > limit {
 		r.once("header_bytes_limit", severe, where, "a header field of more than %s", bytesize.Size(limit))
-		raw = strings.Clone(raw[:limit]) // the whole is not held
+		raw = raw[:limit]
 	}
-	if strings.IndexByte(raw, 0) >= 0 {
+	if bytes.IndexByte(raw, 0) >= 0 {
 		r.once("ambiguous_nul", severe, where, "a NUL in a header field")
 	}
 	return raw
 }
 
 // withoutFolds lets join replace each fold, which is the line end with the white space behind it.
-func (r *reader) withoutFolds(raw string, where place, join func(out []byte, space string) []byte) string {
-	if strings.IndexByte(raw, '\n') < 0 && strings.IndexByte(raw, '\r') < 0 {
-		return raw
+func (r *reader) withoutFolds(raw []byte, where place, join func(out, space []byte) []byte) string {
+	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+		return r.strs.add(raw)
 	}
-	out := make([]byte, 0, len(raw))
-	for len(raw) > 0 {
-		end := strings.IndexAny(raw, "\r\n")
-		if end < 0 {
-			out = append(out, raw...)
-			break
-		}
+	out := r.scratch[:0]
+	for end := bytes.IndexAny(raw, "\r\n"); end >= 0; end = bytes.IndexAny(raw, "\r\n") {
 		out = append(out, raw[:end]...)
-		rest := strings.TrimLeft(raw[end:], " \t\r\n")
+		rest := bytes.TrimLeft(raw[end:], " \t\r\n")
 		space := raw[end : len(raw)-len(rest)]
 		out = join(out, space)
-		if strings.IndexByte(space, '\n') < 0 {
+		if bytes.IndexByte(space, '\n') < 0 {
 			r.once("ambiguous_bare_cr", severe, where, "a CR without LF in a header field")
 		}
 		raw = rest
 	}
-	return string(out)
+	out = append(out, raw...)
+	r.scratch = out
+	return r.strs.add(out)
 }
 
 // inWord tells whether a text ends inside an encoded word.
