@@ -17,6 +17,7 @@ type fileCache[T any] struct {
 	mu     sync.Mutex
 	value  T
 	seen   []fileState
+	failed bool // the last load did
 	looked time.Time
 }
 
@@ -47,17 +48,19 @@ func (c *fileCache[T]) get() T {
 	}
 	c.looked = now
 	seen := c.look()
-	if slices.Equal(seen, c.seen) {
+	same := slices.Equal(seen, c.seen)
+	if same && !c.failed {
 		return c.value
 	}
-	c.seen = seen
+	// What failed is tried again though nothing has changed: the process may have had no file left to open.
 	value, err := c.load()
-	if err != nil {
+	if err == nil {
+		c.value = value
+	} else if !same || !c.failed {
 		c.warn(err)
-		return c.value
 	}
-	c.value = value
-	return value
+	c.seen, c.failed = seen, err != nil
+	return c.value
 }
 
 func (c *fileCache[T]) look() []fileState {
