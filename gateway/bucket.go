@@ -6,7 +6,7 @@ import (
 )
 
 // buckets are token buckets by key: each holds up to limit tokens and is filled within the time `every`. There are never
-// more than maxBuckets; a full one is forgotten. They may be used by many goroutines.
+// more than maxBuckets; a full one is forgotten, and any where there are too many. They may be used by many goroutines.
 type buckets struct {
 	limit float64
 	every time.Duration
@@ -53,12 +53,24 @@ func (b *buckets) now(key string, now time.Time) float64 {
 	return min(b.limit, k.tokens+b.limit*float64(now.Sub(k.at))/float64(b.every))
 }
 
-// forget drops full buckets, and any others beyond maxBuckets.
+// forget drops full buckets, and any others beyond three quarters of maxBuckets: else each new key of a flood would cost a
+// walk over all of them.
 func (b *buckets) forget(now time.Time) {
 	for key := range b.level {
-		if b.now(key, now) >= b.limit || len(b.level) > maxBuckets {
+		if b.now(key, now) >= b.limit {
 			delete(b.level, key)
 		}
 	}
+	shrink(b.level, maxBuckets/4*3)
 	b.sweep = min(2*len(b.level)+1024, maxBuckets)
+}
+
+// shrink drops entries, whichever come first, until no more than most are left.
+func shrink[V any](m map[string]V, most int) {
+	for key := range m {
+		if len(m) <= most {
+			return
+		}
+		delete(m, key)
+	}
 }

@@ -60,12 +60,13 @@ func (l *greylist) pass(cfg Greylist, key string, now time.Time) bool {
 	return now.Sub(known.first) >= cfg.Delay
 }
 
-// forget drops what is too old, and whatever is beyond maxGrey.
+// forget drops what is too old, and whatever is beyond three quarters of maxGrey, as buckets do.
 func (l *greylist) forget(cfg Greylist, now time.Time) {
 	for key, t := range l.tries {
-		if now.Sub(t.last) > cfg.Keep || len(l.tries) > maxGrey {
+		if now.Sub(t.last) > cfg.Keep {
 			delete(l.tries, key)
 		}
 	}
+	shrink(l.tries, maxGrey/4*3)
 	l.sweep = min(2*len(l.tries)+1024, maxGrey)
 }
