@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -81,7 +82,7 @@ func (g *Gateway) accept(work context.Context, s *socket) error {
 			s.handOver(work, nc)
 		case s.isClosed():
 			return nil
-		case temporary(err):
+		case !broken(err):
 			wait = min(max(2*wait, minAcceptWait), maxAcceptWait)
 			g.log.WarnContext(work, "no connection can be accepted, trying again", "error", err, "wait", wait)
 			s.pause(wait)
@@ -97,10 +98,15 @@ const (
 	maxAcceptWait = time.Second
 )
 
-// temporary tells whether it may go better later: no files or memory, or a client that is gone already.
-func temporary(err error) bool {
-	var t interface{ Temporary() bool }
-	return errors.As(err, &t) && t.Temporary()
+// broken tells whether a socket can accept nothing any more. All else may go better later: no files or memory, a client that is
+// gone already, or a fault of its network, which Linux tells here too.
+func broken(err error) bool {
+	for _, e := range []error{net.ErrClosed, syscall.EBADF, syscall.EINVAL, syscall.ENOTSOCK} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *socket) isClosed() bool {
