@@ -211,6 +211,11 @@ func TestClientGoneInContent(t *testing.T) {
 			if n := len(e.spool.all()); n != 0 {
 				t.Errorf("%d messages stored", n)
 			}
+			// One line, which does not sound as if something were wrong here.
+			logs := e.logs.String()
+			if strings.Count(logs, "\n") != 1 || !strings.Contains(logs, `level=INFO msg="message broken off" session=`) {
+				t.Errorf("logged %s", logs)
+			}
 		})
 	}
 }

@@ -23,7 +23,10 @@ import (
 // common, and it passes unchanged (cases G2, G3).
 const maxLine = 64 << 10
 
-var errLoop = smtpreply.New(554, "5.4.6", "Too many Received fields: the message is looping")
+var (
+	errLoop      = smtpreply.New(554, "5.4.6", "Too many Received fields: the message is looping")
+	errBrokenOff = smtpreply.New(451, "4.4.2", "The session ended within the message") // nobody is there to read it
+)
 
 // receive takes content from src and returns the reply to it, which is never nil.
 func (s *session) receive(tx *transaction, src io.Reader) error {
@@ -180,6 +183,9 @@ func (r *stream) Read(p []byte) (int, error) {
 // contentRefusal says what a fault of content is to the client.
 func contentRefusal(err error) error {
 	var fault *wire.ContentError
+	if errors.Is(err, wire.ErrEnded) {
+		return errBrokenOff.Because(err)
+	}
 	if !errors.As(err, &fault) {
 		return openRefusal(err)
 	}
@@ -211,6 +217,8 @@ func (s *session) logEnd(ctx context.Context, tx *transaction, id uuid.UUID, siz
 	reply := smtpreply.From(err)
 	switch {
 	case err == nil:
+	case errors.Is(err, wire.ErrEnded):
+		message = "message broken off" // no fault of ours
 	case reply.Temporary():
 		level, message = slog.LevelWarn, "message refused for now"
 	default:

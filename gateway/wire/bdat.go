@@ -72,14 +72,10 @@ func (c *Conn) nextChunk() error {
 	for {
 		if c.hangUp { // the client has been told, and the library's reply would be one too many
 			_ = c.flush() // as in lastWords
-			return c.fail(io.ErrUnexpectedEOF)
+			return c.fail(ErrEnded)
 		}
-		err := c.readLine()
-		if errors.Is(err, io.EOF) {
-			return io.ErrUnexpectedEOF // EOF would be the end of the message
-		}
-		if err != nil {
-			return err
+		if err := c.readLine(); err != nil {
+			return ended(err)
 		}
 		if c.line == nil || !c.inspectForm() {
 			continue

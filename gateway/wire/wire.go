@@ -21,6 +21,7 @@ package wire
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -130,8 +131,12 @@ func New(nc net.Conn, opts *Options, owner Owner) *Conn {
 	return c
 }
 
-// errTimeout is what a reader of content gets when a deadline has passed; the client has been told 421 by then.
-var errTimeout = errors.New("wire: client took too long")
+// ErrEnded is in what a reader of content gets where the session ends before the content: the client is gone, or too slow and
+// has been told 421 by then.
+var ErrEnded = errors.New("wire: the session ended within the message")
+
+// errTimeout says that a deadline has passed.
+var errTimeout = errors.New("client took too long")
 
 // Read gives the library what it waits for: one command line, or, once the content has been read from Body, the end
 // mark.
@@ -140,10 +145,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.begun = true
 		c.begin()
 	}
-	if len(c.pending) == 0 {
-		if err := c.next(); err != nil {
-			return 0, err
-		}
+	if len(c.pending) == 0 && c.next() != nil {
+		return 0, io.EOF // of any other error the library would write a line of its own
 	}
 	n := copy(p, c.pending)
 	c.pending = c.pending[n:]
@@ -232,30 +235,38 @@ func (c *Conn) CommandLine() string { return c.text }
 // Extended tells whether the client greeted with EHLO.
 func (c *Conn) Extended() bool { return c.extended }
 
-// fillData waits for more octets of content. What goes wrong ends the session.
+// fillData waits for more octets of content. What goes wrong ends the session, with ErrEnded.
 func (c *Conn) fillData() error {
 	if c.failed != nil {
 		return c.failed
 	}
+	if err := c.readContent(); err != nil {
+		return c.fail(ended(err))
+	}
+	return nil
+}
+
+func (c *Conn) readContent() error {
 	c.release()
 	if err := c.flush(); err != nil {
-		return c.fail(err)
+		return err
 	}
 	asked := time.Now()
 	if err := c.raw.SetReadDeadline(c.pace.deadline(c.opts, asked)); err != nil {
-		return c.fail(err)
+		return err
 	}
 	before := c.w - c.r
 	err := c.readMore(contentBuffers)
 	c.pace.add(asked, c.w-c.r-before)
-	if errors.Is(err, io.EOF) {
-		// Never the end of a message: the library would take EOF for the end of a chunk and accept half of it.
-		err = io.ErrUnexpectedEOF
+	return err
+}
+
+// ended is ErrEnded for a cause.
+func ended(cause error) error {
+	if errors.Is(cause, io.EOF) {
+		cause = io.ErrUnexpectedEOF // never the end of a message: half of it would be accepted
 	}
-	if err != nil {
-		return c.fail(err)
-	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrEnded, cause)
 }
 
 // fail ends the session: nothing is read any more. After a time-out the client is told; what the library says later is
