@@ -118,3 +118,17 @@ func FuzzSession(f *testing.F) {
 		}
 	})
 }
+
+// A chunk that is skipped, of a refused BDAT, does not use up the time of the next message.
+func TestSkippedChunkTakesNoTime(t *testing.T) {
+	c, _ := scripted(iotest.OneByteReader(strings.NewReader("BDAT 3 LAST\r\nabcNOOP\r\n")))
+	p := make([]byte, 100)
+	for _, want := range []string{"DATA\r\n", "NOOP\r\n"} {
+		if n, err := c.Read(p); err != nil || string(p[:n]) != want {
+			t.Fatalf("the library reads %q, %v, want %q", p[:n], err, want)
+		}
+	}
+	if c.pace != (pace{}) {
+		t.Errorf("the next message begins with %+v", c.pace)
+	}
+}

@@ -205,6 +205,7 @@ func (c *Conn) next() error {
 	if err := c.skipChunk(); err != nil { // of a BDAT that was refused
 		return err
 	}
+	c.pace = pace{} // the next message's is its own
 	if err := c.nextLine(); err != nil {
 		return err
 	}
