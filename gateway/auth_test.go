@@ -138,6 +138,14 @@ func TestAUTHRefused(t *testing.T) {
 		d := s.on(1).dial(t)
 		d.cmd("AUTH PLAIN "+b64("\x00ann@a.test\x00secret"), "503 5.5.1")
 	})
+	t.Run("before EHLO inside TLS", func(t *testing.T) { // RFC 3207, section 4.2
+		d := s.on(1).dial(t)
+		d.cmd("EHLO c.test", "250-")
+		d.starttls(s.tls)
+		d.cmd("AUTH PLAIN "+b64("\x00ann@a.test\x00secret"), "503 5.5.1")
+		d.cmd("EHLO c.test", "250-")
+		d.cmd("AUTH PLAIN "+b64("\x00ann@a.test\x00secret"), "235 ")
+	})
 	t.Run("within a transaction of the user", func(t *testing.T) {
 		d := s.secure(t)
 		d.cmd("AUTH PLAIN "+b64("\x00ann@a.test\x00secret"), "235 ")

@@ -12,7 +12,23 @@ import (
 // maxEnvelopeID is the longest ENVID, decoded. (RFC 3461, section 4.4.)
 const maxEnvelopeID = 100
 
-var errLongEnvelopeID = smtpreply.New(501, "5.5.4", "ENVID is longer than 100 characters")
+// maxOriginalRecipient is the longest ORCPT, with its type and as the client wrote it. (RFC 3461, section 4.2.)
+const maxOriginalRecipient = 500
+
+var (
+	errLongEnvelopeID        = smtpreply.New(501, "5.5.4", "ENVID is longer than 100 characters")
+	errLongOriginalRecipient = smtpreply.New(501, "5.5.4", "ORCPT is longer than 500 characters")
+)
+
+// longOriginalRecipient tells whether a RCPT command's parameters have too long an ORCPT.
+func longOriginalRecipient(parameters string) bool {
+	for p := range strings.FieldsSeq(parameters) {
+		if keyword, value, _ := strings.Cut(p, "="); strings.EqualFold(keyword, "ORCPT") && len(value) > maxOriginalRecipient {
+			return true
+		}
+	}
+	return false
+}
 
 // dsnReturn is the RET parameter. (RFC 3461, section 4.3.)
 func dsnReturn(r smtp.DSNReturn) mailv1.DsnReturn {

@@ -44,6 +44,7 @@ func TestDSNParameters(t *testing.T) {
 		{"RCPT TO:<b@b.test> NOTIFY=NEVER,SUCCESS", "501 5.5.4"},
 		{"RCPT TO:<b@b.test> NOTIFY=SOON", "501 5.5.4"},
 		{"RCPT TO:<b@b.test> ORCPT=b@b.test", "501 5.5.4"},
+		{"RCPT TO:<b@b.test> ORCPT=rfc822;" + strings.Repeat("x", 494), "501 5.5.4"},
 		{"RCPT TO:<b@b.test> NOTIFY=NEVER NOTIFY=FAILURE", "501 5.5.4"},
 		{"RCPT TO:<b@b.test> NOTIFY=SUCCESS,failure ORCPT=rfc822;B+2Bb@b.test", "250 "},
 		{"RCPT TO:<c@b.test> NOTIFY=NEVER", "250 "},
@@ -121,4 +122,22 @@ func TestControlCharacters(t *testing.T) {
 	}
 	d.cmd("MAIL FROM:<>", "503 5.5.1")
 	d.cmd("HELO a.test", "250 ")
+}
+
+// What a client says stands in no reply but as ASCII, and a bad value of a known parameter is no unknown parameter.
+func TestRepliesToOddCommands(t *testing.T) {
+	d := start(t, &fakeSpool{}, startOptions{}).dial(t)
+	for _, s := range []step{
+		{"\xff\xfe\xfd\xfc", "500 5.5.2 "},
+		{"HELO \xc3\xa9.test", "250 mx.test Hello ?.test"},
+		{"EHLO \xff.test", "250-mx.test Hello ?.test\n"},
+		{"MAIL FROM:<a@a.test> AUTH=+ZZ", "501 5.5.4"},
+		{"MAIL FROM:<a@a.test> AUTH=+3Cx", "501 5.5.4"},
+		{"MAIL FROM:<a@a.test> XAUTH=a", "555 5.5.4"},
+	} {
+		got := d.cmd(s.send, s.want)
+		if strings.ContainsFunc(got, func(r rune) bool { return r >= 0x80 }) {
+			t.Errorf("%q is told %q", s.send, got)
+		}
+	}
 }

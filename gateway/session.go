@@ -123,6 +123,9 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 	if repeated(parameters) {
 		return refusal(errRepeated)
 	}
+	if longOriginalRecipient(parameters) {
+		return refusal(errLongOriginalRecipient)
+	}
 	if strings.EqualFold(address, "postmaster") {
 		address += "@" + s.set.cfg.Hostname // RFC 5321, section 4.5.1
 	}

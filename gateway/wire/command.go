@@ -133,7 +133,7 @@ func (c *Conn) inspect() bool {
 			return false
 		}
 		c.greeted, c.extended = true, c.verb == "EHLO"
-	case "MAIL":
+	case "MAIL", "AUTH":
 		if !c.greeted {
 			c.refuse("503 5.5.1 Say EHLO first") // RFC 5321, section 4.1.4; RFC 3207, section 4.2
 			return false

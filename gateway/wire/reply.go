@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Write takes a reply line from the library. It is written when the connection waits for the client, or when it
@@ -84,6 +85,7 @@ func (c *Conn) mend(line []byte) []byte {
 		} else {
 			swap("250 2.0.0 Hello ", "250 "+host+" Hello ")
 		}
+		line = ascii(line)
 	case "MAIL", "RCPT", "DATA", "BDAT":
 		if line[0] != '5' {
 			break // the usual reply: nothing below is for it
@@ -91,18 +93,32 @@ func (c *Conn) mend(line []byte) []byte {
 		if hugeSize(c.text) && swap("501 5.5.4 Unable to parse SIZE as an integer", "552 5.3.4 Message too big") {
 			break
 		}
-		// 503 is for a bad sequence, 555 for unknown parameters. (Sections 4.1.4 and 4.1.1.11.)
-		_ = swap("502 5.5.1", "503 5.5.1") || swap("500 5.5.4", "555 5.5.4") || swap("504 5.5.4", "555 5.5.4") || c.mendAddress(swap)
+		// 503 is for a bad sequence, 501 for a bad value, 555 for unknown parameters. (Sections 4.1.4 and 4.1.1.11.)
+		_ = swap("502 5.5.1", "503 5.5.1") || swap("500 5.5.4 Malformed", "501 5.5.4 Malformed") || swap("500 5.5.4", "555 5.5.4") || swap("504 5.5.4", "555 5.5.4") || c.mendAddress(swap)
 	case "AUTH": // RFC 4954, sections 4 and 6
 		_ = swap("454 4.7.0 Invalid base64 data", "501 5.5.2 Response is not base64") ||
-			swap("502 5.5.1 Please introduce", "503 5.5.1 Please introduce") || swap("502 5.5.4", "501 5.5.4") ||
-			swap("501 5.0.0", "501 5.7.0") || swap("235 2.0.0", "235 2.7.0")
+			swap("502 5.5.4", "501 5.5.4") || swap("501 5.0.0", "501 5.7.0") || swap("235 2.0.0", "235 2.7.0")
 	case "QUIT":
 		swap("221 2.0.0 Bye", "221 2.0.0 "+host+" Bye") // section 4.2.3
 	default:
-		swap("501 5.5.2 Bad command", "500 5.5.2 Command not recognized") // section 4.2.4
+		_ = swap("501 5.5.2 Bad command", "500 5.5.2 Command not recognized") // section 4.2.4
+		line = ascii(line)
 	}
 	return line
+}
+
+// ascii replaces in a reply what a client said that is not ASCII. (RFC 5321, section 4.2; RFC 6531, section 3.7.1.)
+func ascii(line []byte) []byte {
+	odd := func(r rune) bool { return r >= utf8.RuneSelf }
+	if !bytes.ContainsFunc(line, odd) {
+		return line
+	}
+	return bytes.Map(func(r rune) rune {
+		if odd(r) {
+			return '?'
+		}
+		return r
+	}, line)
 }
 
 // extensions are the lines of EHLO's reply that the library does not know of.
