@@ -10,7 +10,12 @@ import (
 
 // The bounds of how far a heap may grow, in percent of what is alive, before it is collected.
 const (
-	calmPercent = 400
+	// CalmPercent is for most services.
+	CalmPercent = 400
+	// ParserPercent is for a parser: nearly all of its heap is garbage as soon as a message is read, and each collection stops
+	// all that read (docs/performance.md).
+	ParserPercent = 800
+
 	goPercent   = 100 // what Go does by itself
 	snugPercent = 25
 )
@@ -26,42 +31,42 @@ var snug atomic.Bool
 // spool.memory. It works with PaceGC.
 func SnugGC() { snug.Store(true) }
 
-// PaceGC lets the heap of this process grow by four times what is alive, as long as that is less than 64 MiB, and by as
+// PaceGC lets the heap of this process grow by some percent of what is alive, as long as that is less than 64 MiB, and by as
 // much as is alive after that. By itself Go lets it grow by as much as is alive, and a worker whose few MiB are nearly all
 // fresh garbage collects a hundred times a second: a fifth of its CPU (docs/performance.md). It is called once, by a
 // program's main. Where GOGC is set the user has decided, and it does nothing; GOMEMLIMIT holds in any case.
-func PaceGC() {
+func PaceGC(percent int) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	debug.SetGCPercent(calmPercent)
-	afterCollection(calmPercent)
+	debug.SetGCPercent(percent)
+	afterCollection(percent, percent)
 }
 
 // afterCollection fits the percentage to what is alive each time the heap has been collected: then the goal that it sets
 // holds for the very next collection, however fast the heap grows.
-func afterCollection(now int) {
+func afterCollection(now, most int) {
 	// The pointer keeps the sentinel from sharing its memory with other small things, which might live longer.
 	sentinel := &struct{ self *int }{&now}
 	runtime.AddCleanup(sentinel, func(now int) {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
-		next := gcPercent(live[0].Value.Uint64(), snug.Load())
+		next := gcPercent(live[0].Value.Uint64(), most, snug.Load())
 		if next != now {
 			debug.SetGCPercent(next)
 		}
-		afterCollection(next)
+		afterCollection(next, most)
 	}, now)
 }
 
 // gcPercent is how far a heap may grow of which so many octets are alive. It is in steps of a tenth, since each change
 // stops the program for a moment.
-func gcPercent(live uint64, snug bool) int {
+func gcPercent(live uint64, most int, snug bool) int {
 	const step = 10
 	least := goPercent
 	if snug {
 		least = snugPercent
 	}
 	percent := int(headroom * 100 / max(live, 1))
-	return min(max(percent/step*step, least), calmPercent)
+	return min(max(percent/step*step, least), most)
 }

@@ -13,7 +13,7 @@ func TestGCPercent(t *testing.T) {
 		0: {400, 400}, 4 << 20: {400, 400}, 16 << 20: {400, 400}, 32 << 20: {200, 200}, 64 << 20: {100, 100}, 128 << 20: {100, 50},
 		160 << 20: {100, 40}, 1 << 30: {100, 25},
 	} {
-		if loose, snug := gcPercent(live, false), gcPercent(live, true); loose != want.loose || snug != want.snug {
+		if loose, snug := gcPercent(live, CalmPercent, false), gcPercent(live, CalmPercent, true); loose != want.loose || snug != want.snug {
 			t.Errorf("%d MiB alive: %d %% and %d %%, want %+v", live>>20, loose, snug, want)
 		}
 	}
@@ -24,11 +24,11 @@ func TestPaceGC(t *testing.T) {
 	t.Setenv("GOGC", "")
 	before := debug.SetGCPercent(goPercent)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
-	PaceGC()
+	PaceGC(ParserPercent)
 	big := make([]byte, 2*headroom)
 	waitForPercent(t, goPercent)
 	runtime.KeepAlive(big)
-	waitForPercent(t, calmPercent)
+	waitForPercent(t, ParserPercent)
 }
 
 // waitForPercent collects until the percentage is in force.
@@ -52,7 +52,7 @@ func TestGOGCWins(t *testing.T) {
 	t.Setenv("GOGC", "50")
 	before := debug.SetGCPercent(50)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
-	PaceGC()
+	PaceGC(CalmPercent)
 	if now := percentNow(); now != 50 {
 		t.Errorf("%d %%, want GOGC's 50 %%", now)
 	}

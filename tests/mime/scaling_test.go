@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // child gets ready, waits for a line, works and ends.
 func child(kind string) int {
-	process.PaceGC() // as `rohrpost parser` does
+	process.PaceGC(process.ParserPercent) // as `rohrpost parser` does
 	work := works[kind](&testing.B{})
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
@@ -124,7 +124,7 @@ func processes(b *testing.B, kind string, n int) time.Duration {
 // lowest and the highest). Each iteration measures all four times, one after the other; the figures are medians.
 func BenchmarkScaling(b *testing.B) {
 	corpus(b)
-	process.PaceGC() // as `rohrpost parser` does
+	process.PaceGC(process.ParserPercent) // as `rohrpost parser` does
 	for name, run := range map[string]func(*testing.B, string, int) time.Duration{"goroutines": goroutines, "processes": processes} {
 		for _, n := range []int{2, 4, 8} {
 			b.Run(fmt.Sprintf("%s-%d", name, n), func(b *testing.B) {

@@ -39,12 +39,14 @@ func (f configFlag) run(ctx context.Context, service string, check func(*service
 	if err := check(cfg); err != nil {
 		return err
 	}
-	process.PaceGC()
+	percent := process.CalmPercent
 	if service == process.Parser {
+		percent = process.ParserPercent
 		if err := process.Nice(cfg.Parser.Nice); err != nil {
 			slog.WarnContext(ctx, "parser.nice has no effect", "error", err)
 		}
 	}
+	process.PaceGC(percent)
 	return services.Run(ctx, newEnv(cfg, f.load, hangups), cfg, service)
 }
 
@@ -145,7 +147,7 @@ func (c *upCommand) load() (*services.Config, error) {
 
 // Run runs the pipeline until Ctrl-C.
 func (c *upCommand) Run(ctx context.Context, std *cli.IO) error {
-	process.PaceGC()
+	process.PaceGC(process.CalmPercent)
 	ctx, hangups, release := process.Hangups(ctx, slog.Default())
 	defer release()
 	cfg, err := c.load()
