@@ -91,6 +91,9 @@ func (c *Client) detach(call *call, s *stream) bool {
 	s.frames--
 	s.octets -= call.size
 	call.at = slices.Delete(call.at, i, i+1)
+	if s.gone && s.frames == 0 {
+		s.signal() // its sender has nothing left to do
+	}
 	return true
 }
 
@@ -112,6 +115,7 @@ func (c *Client) tend() {
 	defer c.mu.Unlock()
 	now := time.Now()
 	c.letGo(func(call *call) bool { return now.After(call.heldUntil) })
+	c.owed = slices.DeleteFunc(c.owed, func(a abort) bool { return now.After(a.until) })
 	if !c.ready(nil) {
 		return
 	}
@@ -160,6 +164,7 @@ func (c *Client) join(s *stream) (double *stream) {
 			c.attach(call, s)
 		}
 	}
+	c.takeBackOwed(s)
 	c.letGo(func(call *call) bool { return call.heldFor == s.name })
 	c.lookAround() // what it told of before counts from now on
 	c.tell()

@@ -90,6 +90,7 @@ type Client struct {
 	mu      sync.Mutex
 	calls   map[string]*call // small messages that spools owe answers for, by id
 	waiting []*call          // those of them that no stream has
+	owed    []abort          // what is to be taken back from spools that were lost
 	streams []*stream        // that take messages, one to a spool
 	turn    int              // where the search for the least load begins
 	news    chan struct{}    // closed and made anew when a stream comes or down is set

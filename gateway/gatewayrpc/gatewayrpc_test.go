@@ -230,6 +230,77 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// A spool that drains hears of what is taken back, and its stream ends once it owes nothing more.
+func TestAbortOnStreamThatDrains(t *testing.T) {
+	read, aborted, closed := make(chan string, 1), make(chan string, 1), make(chan struct{}, 10)
+	spool := &fakeSpool{rest: closedChannel(), ended: closed, on: func(s *serverStream, f *spoolv1.SubmitFrame) ([]*spoolv1.SubmitReplyFrame, error) {
+		switch {
+		case f.GetMessage() != nil:
+			if err := s.send(&spoolv1.SubmitReplyFrame{Kind: &spoolv1.SubmitReplyFrame_Drain{Drain: &spoolv1.Drain{}}}); err != nil {
+				return nil, err
+			}
+			read <- f.GetMessage().GetBegin().GetId()
+		case f.GetAbort() != nil:
+			aborted <- f.GetAbort().GetId()
+			return []*spoolv1.SubmitReplyFrame{refused(f.GetAbort().GetId(), 451, "4.4.2")}, nil
+		}
+		return nil, nil
+	}}
+	c := client(t, gatewayrpc.Options{}, serve(t, spool))
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Submit(ctx, small("x\r\n"))
+		failed <- err
+	}()
+	id := <-read
+	spool.waitStreams(t, 2) // the first one takes no more
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("Submit: %v", err)
+	}
+	for _, c := range []struct {
+		what string
+		came func() bool
+	}{
+		{"an abort", func() bool { return id == <-aborted }},
+		{"the end of the stream", func() bool { <-closed; return true }},
+	} {
+		came := make(chan bool, 1)
+		go func() { came <- c.came() }()
+		select {
+		case right := <-came:
+			if !right {
+				t.Errorf("%s of another message", c.what)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s does not come", c.what)
+		}
+	}
+}
+
+func closedChannel() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// waitStreams waits until so many streams were opened.
+func (f *fakeSpool) waitStreams(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		there := f.streams >= n
+		f.mu.Unlock()
+		if there {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %d streams", n)
+		}
+	}
+}
+
 // Case H7: larger than any frame, and octet for octet the same.
 func TestLargeMessage(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789\r\n"), 1<<20)

@@ -102,6 +102,9 @@ func (c *Client) withdraw(ctx context.Context, call *call) answer {
 				p.signal()
 			}
 		}
+		for _, name := range call.lost {
+			c.owed = append(c.owed, abort{spool: name, id: call.id, until: call.deadline})
+		}
 		c.finish(call)
 	}
 	c.mu.Unlock()
@@ -109,6 +112,24 @@ func (c *Client) withdraw(ctx context.Context, call *call) answer {
 		return answer{err: context.Cause(ctx)}
 	}
 	return <-call.answer // whoever finished the call has given it
+}
+
+// abort is a message to be taken back from a spool whose stream broke, should that come back in time: it may be making the
+// message durable, whose client was told 451. After the message's deadline it takes that back by itself.
+type abort struct {
+	spool, id string
+	until     time.Time
+}
+
+// takeBackOwed takes back what a spool may have from an earlier stream. c.mu must be held.
+func (c *Client) takeBackOwed(s *stream) {
+	c.owed = slices.DeleteFunc(c.owed, func(a abort) bool {
+		if a.spool == s.name {
+			s.aborts = append(s.aborts, a.id)
+			s.signal()
+		}
+		return a.spool == s.name
+	})
 }
 
 // finish lets go of a call whose client has its answer or waits no longer. c.mu must be held.

@@ -130,13 +130,16 @@ func (c *Client) serve(ctx context.Context, s *stream) {
 	}
 }
 
-// send sends whatever is queued, as much at once as is there.
+// send sends whatever is queued, as much at once as is there. On a stream that takes no more messages that is what is taken
+// back, until the spool has answered for the rest.
 func (c *Client) send(s *stream) {
+	left := s.left
 	for {
 		select {
 		case <-s.wake:
-		case <-s.left:
-			_ = s.rpc.CloseSend() // what can't be sent any more is told by the receiver
+		case <-left:
+			left = nil
+		case <-s.rpc.Context().Done(): // what can't be sent any more is told by the receiver
 			return
 		}
 		for {
@@ -149,7 +152,18 @@ func (c *Client) send(s *stream) {
 				return
 			}
 		}
+		if left == nil && c.owesNothing(s) {
+			_ = s.rpc.CloseSend()
+			return
+		}
 	}
+}
+
+// owesNothing tells whether a spool has answered for all small messages that it was sent on a stream.
+func (c *Client) owesNothing(s *stream) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.frames == 0
 }
 
 // receive gives answers to those who wait, until the stream ends.

@@ -82,3 +82,35 @@ func TestWithdrawal(t *testing.T) {
 		}
 	}
 }
+
+// A message is also taken back where the spool may have it that was lost meanwhile: once that comes back, and before its time is
+// over. Else its client, who was told 451, would have sent it twice.
+func TestWithdrawalFromLostSpool(t *testing.T) {
+	for name, c := range map[string]struct {
+		left time.Duration // until the message's deadline
+		want int
+	}{"in time": {time.Hour, 1}, "late": {-time.Second, 0}} {
+		client := idle(t, "a")
+		one := newCall("one")
+		one.deadline = time.Now().Add(c.left)
+		if err := client.enqueue(one); err != nil {
+			t.Fatal(err)
+		}
+		s := client.streams[0]
+		client.take(s)
+		client.leave(s)
+		client.collect(s, true)
+		if got := client.withdraw(ended(t), one); got.err == nil {
+			t.Fatalf("%s: accepted", name)
+		}
+		client.tend()
+		back := &stream{name: "a", left: make(chan struct{}), wake: make(chan struct{}, 1)}
+		client.join(back)
+		if frames := client.take(back); len(frames) != c.want || len(frames) > 0 && frames[0].GetAbort().GetId() != "one" {
+			t.Errorf("%s: the spool that is back is sent %v", name, frames)
+		}
+		if len(client.owed) > 0 || len(client.calls) > 0 {
+			t.Errorf("%s: %v and %v are kept", name, client.owed, client.calls)
+		}
+	}
+}
