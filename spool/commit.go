@@ -305,10 +305,10 @@ func (s *Spool) refuseWrite(ctx context.Context, w *write, bad *RowError) {
 		s.log.ErrorContext(ctx, "The database refuses a row", "message_id", bad.Message, "error", bad.Err)
 	}
 	if w.msg == nil {
-		w.chunkDone(smtpreply.From(bad))
+		w.chunkDone(smtpreply.OfMessage(bad))
 		return
 	}
-	s.apply(ctx, refused{write: w, err: smtpreply.From(bad)})
+	s.apply(ctx, refused{write: w, err: smtpreply.OfMessage(bad)})
 }
 
 // touches tells whether a write has rows of a message.

@@ -200,16 +200,15 @@ func (s *Spool) admissible(sub Submission, size int64) error {
 	case l == nil || s.away.Load():
 		return errAway()
 	case !l.admits(sub.ID):
-		return smtpreply.New(451, "4.3.0", "Temporary system problem, try again later").
-			Because(fmt.Errorf("id %s is outside the open window from %s to %s", sub.ID, l.WindowStart, l.WindowEnd))
+		return smtpreply.OfMessage(fmt.Errorf("id %s is outside the open window from %s to %s", sub.ID, l.WindowStart, l.WindowEnd))
 	case !sub.Again && s.full.Load():
 		return errFull()
 	case !sub.Again && s.backlog.Load()+size > int64(s.cfg.Backlog):
 		return smtpreply.New(451, "4.3.1", "Too busy, try again later")
 	case len(sub.Envelope.GetRecipients()) == 0:
-		return smtpreply.From(fmt.Errorf("message %s has no recipients", sub.ID))
+		return smtpreply.OfMessage(fmt.Errorf("message %s has no recipients", sub.ID))
 	case len(sub.Content) > InlineLimit:
-		return smtpreply.From(fmt.Errorf("message %s of %d octets came without an upload", sub.ID, size))
+		return smtpreply.OfMessage(fmt.Errorf("message %s of %d octets came without an upload", sub.ID, size))
 	}
 	return nil
 }

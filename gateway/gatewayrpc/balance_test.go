@@ -286,6 +286,7 @@ func TestSpoolWithoutRoom(t *testing.T) {
 		"no room":        {452, "4.3.1", true, false},
 		"not able":       {451, "4.3.0", true, true},
 		"starting anew":  {451, "4.3.2", true, true},
+		"a bad message":  {451, "4.6.0", false, false},
 		"deferred":       {451, "4.7.1", false, false},
 		"rejected":       {550, "5.7.1", false, false},
 		"case A6, large": {552, "5.3.4", false, false},

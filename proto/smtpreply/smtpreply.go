@@ -36,7 +36,7 @@ func New(code int, enhanced, text string) *Error {
 // believed and becomes 451 4.3.0.
 func FromReply(reply *mailv1.Reply) *Error {
 	if reply.GetCode() < 400 || reply.GetCode() > 599 {
-		return &Error{reply: internal().reply, cause: fmt.Errorf("peer sent reply code %d as a refusal", reply.GetCode())}
+		return From(fmt.Errorf("peer sent reply code %d as a refusal", reply.GetCode()))
 	}
 	return &Error{reply: reply}
 }
@@ -78,9 +78,23 @@ func (e *Error) GRPCStatus() *status.Status {
 // From finds the reply in err: an [*Error] in its chain, or one carried in a gRPC status. Every other error, however
 // it is spelt, is internal and becomes 451. It returns nil for nil.
 func From(err error) *Error {
-	if err == nil {
-		return nil
+	if e := find(err); e != nil || err == nil {
+		return e
 	}
+	return New(451, "4.3.0", "Temporary system problem, try again later").Because(err)
+}
+
+// OfMessage is [From] for an error that is about one message alone, such as a row that a database does not take: where it is
+// internal it becomes 451 4.6.0. By 4.3.x a system says that it is not well, and that others should be asked.
+func OfMessage(err error) *Error {
+	if e := find(err); e != nil || err == nil {
+		return e
+	}
+	return New(451, "4.6.0", "This message can't be taken now, try again later").Because(err)
+}
+
+// find is the reply in an error; nil where it is internal.
+func find(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
@@ -95,7 +109,5 @@ func From(err error) *Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return New(451, "4.4.2", "Taking too long, try again later").Because(err)
 	}
-	return internal().Because(err)
+	return nil
 }
-
-func internal() *Error { return New(451, "4.3.0", "Temporary system problem, try again later") }

@@ -35,6 +35,22 @@ func TestFromInternalErrors(t *testing.T) {
 	}
 }
 
+// A fault of one message is as temporary, but does not say that the system ails. What is a reply already stays as it is.
+func TestOfMessage(t *testing.T) {
+	inner := errors.New("secret")
+	got := smtpreply.OfMessage(inner)
+	if got.Reply().GetEnhancedCode() != "4.6.0" || !got.Temporary() || !errors.Is(got, inner) || strings.Contains(got.Reply().GetText(), "secret") {
+		t.Errorf("of an inner error: %v", got)
+	}
+	full := smtpreply.New(452, "4.3.1", "No room")
+	if got := smtpreply.OfMessage(fmt.Errorf("storing: %w", full)); got != full {
+		t.Errorf("of a reply: %v", got)
+	}
+	if smtpreply.OfMessage(nil) != nil {
+		t.Error("of nothing there is a reply")
+	}
+}
+
 func TestReplyCrossesTheWire(t *testing.T) {
 	sent := smtpreply.New(552, "5.3.4", "Message too big").Because(errors.New("inner"))
 	st := sent.GRPCStatus()

@@ -163,14 +163,14 @@ func (st *submitStream) sendHello(ctx context.Context, hello spool.Hello) error 
 	return st.put(ctx, &spoolv1.SubmitReplyFrame{Kind: &spoolv1.SubmitReplyFrame_Hello{Hello: helloMessage(hello)}})
 }
 
-// refuse answers that a message was not taken. err is told to the client where it is a reply; everything else is logged,
-// and the client is told 451 (promise P1).
+// refuse answers that a message was not taken. err is told to the client where it is a reply; everything else is a mistake in
+// the message's own frames: it is logged, and the client is told 451 (promise P1).
 func (st *submitStream) refuse(ctx context.Context, id string, err error) error {
 	return st.put(ctx, st.refusal(ctx, id, err))
 }
 
 func (st *submitStream) refusal(ctx context.Context, id string, err error) *spoolv1.SubmitReplyFrame {
-	reply := smtpreply.From(err)
+	reply := smtpreply.OfMessage(err)
 	if cause := reply.Unwrap(); cause != nil {
 		st.log.WarnContext(ctx, "message refused", slog.String("message_id", id), slog.Any("error", cause))
 	}
@@ -190,7 +190,7 @@ func (st *submitStream) submit(ctx context.Context, sub spool.Submission, conten
 	st.engine.Submit(sub, content, func(receipt spool.Receipt, err error) {
 		st.window.leave(0, n)
 		if err != nil {
-			st.out.put(st.refusal(ctx, id, err))
+			st.out.put(st.refusal(ctx, id, smtpreply.From(err)))
 		} else {
 			st.out.put(acceptedFrame(id, receipt))
 		}

@@ -144,7 +144,7 @@ func TestSubmitMistakes(t *testing.T) {
 		return &spoolv1.SubmitFrame{Kind: &spoolv1.SubmitFrame_Message{Message: m}}
 	}
 	uuid4 := uuid.NewString()
-	one := []string{id + " 4.3.0"}
+	one := []string{id + " 4.6.0"}
 	for _, tt := range []struct {
 		name   string
 		frames []*spoolv1.SubmitFrame
@@ -157,19 +157,19 @@ func TestSubmitMistakes(t *testing.T) {
 			{Kind: &spoolv1.SubmitFrame_Chunk{}},
 			{Kind: &spoolv1.SubmitFrame_End{}},
 			{Kind: &spoolv1.SubmitFrame_Abort{}},
-		}, slices.Repeat([]string{" 4.3.0"}, 5)},
-		{"no begin", []*spoolv1.SubmitFrame{message(&spoolv1.SubmitMessage{Content: []byte("x")})}, []string{" 4.3.0"}},
-		{"id is no UUID", []*spoolv1.SubmitFrame{messageFrame("nonsense", nil)}, []string{"nonsense 4.3.0"}},
-		{"id is a UUIDv4", []*spoolv1.SubmitFrame{messageFrame(uuid4, nil)}, []string{uuid4 + " 4.3.0"}},
+		}, slices.Repeat([]string{" 4.6.0"}, 5)},
+		{"no begin", []*spoolv1.SubmitFrame{message(&spoolv1.SubmitMessage{Content: []byte("x")})}, []string{" 4.6.0"}},
+		{"id is no UUID", []*spoolv1.SubmitFrame{messageFrame("nonsense", nil)}, []string{"nonsense 4.6.0"}},
+		{"id is a UUIDv4", []*spoolv1.SubmitFrame{messageFrame(uuid4, nil)}, []string{uuid4 + " 4.6.0"}},
 		{
 			"id is not canonical",
 			[]*spoolv1.SubmitFrame{messageFrame("{"+id+"}", nil)},
-			[]string{"{" + id + "} 4.3.0"},
+			[]string{"{" + id + "} 4.6.0"},
 		},
 		{
 			"id is long",
 			[]*spoolv1.SubmitFrame{abortFrame(strings.Repeat("ä", 100))},
-			[]string{strings.Repeat("ä", 32) + " 4.3.0"},
+			[]string{strings.Repeat("ä", 32) + " 4.6.0"},
 		},
 		{"no recipients", []*spoolv1.SubmitFrame{noRecipients}, one},
 		{"empty recipient", []*spoolv1.SubmitFrame{emptyRecipient}, one},
@@ -194,7 +194,7 @@ func TestSubmitMistakes(t *testing.T) {
 		{"message for an upload", []*spoolv1.SubmitFrame{beginFrame(id), messageFrame(id, nil), endFrame(id, 0)}, one},
 		{"wrong size", []*spoolv1.SubmitFrame{beginFrame(id), chunkFrame(id, []byte("x")), endFrame(id, 2)}, one},
 		{"large chunk", []*spoolv1.SubmitFrame{beginFrame(id), chunkFrame(id, make([]byte, maxChunk+1)), endFrame(id, 1)}, one},
-		{"abort of an upload", []*spoolv1.SubmitFrame{beginFrame(id), chunkFrame(id, long), abortFrame(id)}, one},
+		{"abort of an upload", []*spoolv1.SubmitFrame{beginFrame(id), chunkFrame(id, long), abortFrame(id)}, []string{id + " 4.4.2"}},
 		{"negative size", []*spoolv1.SubmitFrame{beginFrame(id), endFrame(id, -1)}, one},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -171,7 +171,7 @@ func (st *submitStream) end(ctx context.Context, end *spoolv1.SubmitEnd) error {
 	return nil
 }
 
-var errAborted = smtpreply.New(451, "4.3.0", "Message taken back")
+var errAborted = smtpreply.New(451, "4.4.2", "Message taken back")
 
 func (st *submitStream) abortMessage(ctx context.Context, abort *spoolv1.SubmitAbort) error {
 	id, err := parseID(abort.GetId())
