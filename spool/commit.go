@@ -18,6 +18,8 @@ type commits struct {
 	pending  []*write // what waits for the next batch
 	solo     []*write // what is committed alone, to find the row that the database refuses
 	searches []Search
+	refusals []Refusal
+	dropped  int // refusals that were not noted, since the store was slow or away
 	inFlight int
 	// retryAt is when the store is tried again after it did not answer; zero where it does.
 	retryAt time.Time
@@ -31,6 +33,17 @@ func (c *commits) addSearch(s Search) {
 	if len(c.searches) < maxSearches {
 		c.searches = append(c.searches, s)
 	}
+}
+
+// maxRefusals bounds the refusals that wait for a commit; they are dropped past it.
+const maxRefusals = 1024
+
+func (c *commits) addRefusal(r Refusal) {
+	if len(c.refusals) >= maxRefusals {
+		c.dropped++
+		return
+	}
+	c.refusals = append(c.refusals, r)
 }
 
 // commit is one transaction.
@@ -55,7 +68,8 @@ func (s *Spool) flush(ctx context.Context) {
 		} else {
 			writes = s.takeWrites(ctx)
 		}
-		if len(writes) == 0 {
+		// Where nothing else is to be written, refusals are noted one transaction at a time.
+		if len(writes) == 0 && (len(c.refusals) == 0 || c.inFlight > 0 || s.core.inc == 0) {
 			return
 		}
 		s.begin(ctx, writes)
@@ -114,6 +128,7 @@ func (s *Spool) begin(ctx context.Context, writes []*write) {
 		b.Commands = append(b.Commands, w.Commands...)
 	}
 	b.Searches, c.searches = c.searches, nil
+	b.Refusals, c.refusals = c.refusals, nil
 	c.inFlight++
 	s.commits.work <- &commit{inc: s.core.inc, writes: writes, batch: b, span: s.spans.commit(ctx, writes)}
 }
@@ -209,6 +224,7 @@ func (s *Spool) committed(ctx context.Context, c *commit, err error) {
 	case err == nil:
 		s.commits.retryAt, s.commits.fails = time.Time{}, 0
 		s.away.Store(false)
+		s.tellDropped(ctx)
 		for _, w := range c.writes {
 			s.durable(ctx, w)
 		}
@@ -216,28 +232,43 @@ func (s *Spool) committed(ctx context.Context, c *commit, err error) {
 		s.lookAtLease(c.inc, err)
 		s.dropWrites(c.writes)
 	case errors.As(err, &row):
-		s.keepSearches(c.batch, row.Message)
+		if row.Message != noID { // else they may be at fault
+			s.keepNotes(c.batch, row.Message)
+		}
 		s.splitOut(ctx, c.writes, row)
 	case errors.Is(err, ErrFull):
-		s.keepSearches(c.batch, noID)
+		s.keepNotes(c.batch, noID)
 		s.putOff(ctx, c.writes, smtpreply.New(452, "4.3.1", "Insufficient system storage").Because(err))
 	case errors.Is(err, ErrCommitUnknown):
 		s.dropWrites(c.writes) // we are stopping; adoption finds what there is
 	default:
 		s.away.Store(true)
 		s.lookAtLease(c.inc, err)
-		s.keepSearches(c.batch, noID)
+		s.keepNotes(c.batch, noID)
 		s.putOff(ctx, c.writes, smtpreply.New(451, "4.3.0", "Temporary system problem, try again later").Because(err))
 	}
 }
 
-// keepSearches puts the search columns of a batch that was not written into the next one, but for those of a message
-// whose rows are refused.
-func (s *Spool) keepSearches(b *Batch, refused ID) {
+// keepNotes puts the search columns and refusals of a batch that was not written into the next one, but for those of a
+// message whose rows are refused.
+func (s *Spool) keepNotes(b *Batch, refused ID) {
 	for _, search := range b.Searches {
 		if search.Message != refused {
 			s.commits.addSearch(search)
 		}
+	}
+	for i := range b.Refusals {
+		if b.Refusals[i].Message != refused {
+			s.commits.addRefusal(b.Refusals[i])
+		}
+	}
+}
+
+// tellDropped tells how many refusals were not noted, once the store is there again.
+func (s *Spool) tellDropped(ctx context.Context) {
+	if n := s.commits.dropped; n > 0 {
+		s.log.WarnContext(ctx, "Refused messages were not noted: the store was slow or away", "messages", n)
+		s.commits.dropped = 0
 	}
 }
 

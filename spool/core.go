@@ -115,15 +115,16 @@ func (c *core) permitted() int {
 type decisionKind uint8
 
 const (
-	decideSend   decisionKind = iota + 1 // peer, job, readyAt, accepted
-	decidePermit                         // peer, token, granted
-	decideAck                            // peer, token, status
-	decideCancel                         // peer, token, text
-	decideDrain                          // peer
-	decideWrite                          // write
-	decideAnswer                         // waiter, receipt, err
-	decideSearch                         // search
-	decideLog                            // id, text, err
+	decideSend    decisionKind = iota + 1 // peer, job, readyAt, accepted
+	decidePermit                          // peer, token, granted
+	decideAck                             // peer, token, status
+	decideCancel                          // peer, token, text
+	decideDrain                           // peer
+	decideWrite                           // write
+	decideAnswer                          // waiter, receipt, err
+	decideSearch                          // search
+	decideRefusal                         // refusal
+	decideLog                             // id, text, err
 )
 
 // decision is one thing to do. Which fields count stands at its kind.
@@ -142,6 +143,7 @@ type decision struct {
 	receipt  Receipt
 	err      error
 	search   Search
+	refusal  *Refusal
 	id       ID
 }
 

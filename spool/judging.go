@@ -83,10 +83,11 @@ func (c *core) judgeFirst(m *message) {
 // refused is accepted: SMTP has one reply for all (RFC 5321, section 3.3), and those are held.
 func (c *core) judgedFirst(m *message, recipients []int32) {
 	s := c.sortVerdict(m, recipients)
-	if reply := m.refusal(s); reply != nil {
+	if reply, decisive := m.refusal(s); reply != nil {
 		for _, w := range m.waiters {
 			c.answer(w, Receipt{}, reply)
 		}
+		c.noteRefusal(m, decisive, reply)
 		c.dismiss(m, "")
 		return
 	}
@@ -94,21 +95,23 @@ func (c *core) judgedFirst(m *message, recipients []int32) {
 	c.makeDurable(m, nil)
 }
 
-// refusal is what the client is told where no recipient may have the message; nil where one may. Where some are only
-// refused for now, it is told to come again.
-func (m *message) refusal(s sorted) *smtpreply.Error {
+// refusal is what the client is told where no recipient may have the message, and the recipient whose verdict says so; nil
+// where one may. Where some are only refused for now, it is told to come again.
+func (m *message) refusal(s sorted) (reply *smtpreply.Error, decisive int32) {
 	if len(s.accept)+len(s.discard) > 0 {
-		return nil
+		return nil, 0
 	}
 	for _, r := range s.hold {
 		if m.verdict.GetRecipients()[r].GetAction() == mailv1.Action_ACTION_HOLD {
-			return nil
+			return nil, 0
 		}
 	}
 	if len(s.later) > 0 {
-		return refusalOf(m.recipients[s.later[0]].reply, 4, smtpreply.New(451, "4.7.1", "Refused by policy for now, try again later"))
+		decisive = s.later[0]
+		return refusalOf(m.recipients[decisive].reply, 4, smtpreply.New(451, "4.7.1", "Refused by policy for now, try again later")), decisive
 	}
-	return refusalOf(m.recipients[s.hold[0]].reply, 5, smtpreply.New(550, "5.7.1", "Refused by policy"))
+	decisive = s.hold[0]
+	return refusalOf(m.recipients[decisive].reply, 5, smtpreply.New(550, "5.7.1", "Refused by policy")), decisive
 }
 
 // refusalOf is the filter's own reply where it is one of a class: 4 or 5. The codes of mail systems (RFC 3463, section 3.4)

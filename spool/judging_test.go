@@ -15,6 +15,7 @@ import (
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
 	"github.com/rohrpost/rohrpost/proto/smtpreply"
 	"github.com/rohrpost/rohrpost/spool"
+	"github.com/rohrpost/rohrpost/spool/spooltest"
 )
 
 // judging runs a test on a spool that judges before it answers.
@@ -75,7 +76,12 @@ func TestVerdictFirst(t *testing.T) {
 				r.join(spool.StageDeliver, "d", 10, deliver(mailv1.ResultStatus_RESULT_STATUS_DELIVERED))
 				sub := submission([]string{"a@x.example", "b@x.example"}[:len(c.actions)]...)
 				a := <-r.submit(sub)
+				synctest.Wait() // for what is noted
+				noted := r.store.Refusals()
 				if c.want == nil {
+					if len(noted) > 0 {
+						t.Errorf("it was accepted, and %+v is noted", noted)
+					}
 					if a.err != nil {
 						t.Fatal(a.err)
 					}
@@ -97,9 +103,41 @@ func TestVerdictFirst(t *testing.T) {
 				if ids := r.store.Messages(); len(ids) > 0 {
 					t.Errorf("it was refused, and %v is durable", ids)
 				}
+				want := []spool.Refusal{{
+					Search: spool.Search{Message: sub.ID, Subject: "Hello", HeaderMessageID: "m@source.example"}, Time: time.Now(), Sender: sub.Envelope.GetSender(),
+					Recipients: []string{"a@x.example", "b@x.example"}[:len(c.actions)], RecipientSum: len(c.actions),
+					Size: int64(len(sub.Content)), Reply: c.want, Rule: "test", Traceparent: sub.Trace.GetTraceparent(),
+				}}
+				if diff := cmp.Diff(want, noted, protocmp.Transform()); diff != "" {
+					t.Errorf("noted (-want +got):\n%s", diff)
+				}
 			})
 		})
 	}
+}
+
+// While the store is away refusals are told at once all the same; a bounded number of them is noted once it is back.
+func TestRefusalsWaitForNobody(t *testing.T) {
+	const most = 1024
+	judging(t, func(r *rig) {
+		r.join(spool.StageParser, "p", 1, parse)
+		r.join(spool.StageFilter, "f", 1, verdict(nil, mailv1.Action_ACTION_REJECT))
+		r.store.SetFaults(spooltest.Faults{Commit: func(spool.Incarnation, *spool.Batch) (bool, error) {
+			return false, spool.ErrUnavailable
+		}})
+		begun := time.Now()
+		for range most + 10 {
+			refusal(t, <-r.submit(submission("a@x.example")), 550)
+		}
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("they took %s", took)
+		}
+		r.store.SetFaults(spooltest.Faults{})
+		time.Sleep(10 * time.Second)
+		if n := len(r.store.Refusals()); n != most {
+			t.Errorf("%d are noted, want %d", n, most)
+		}
+	})
 }
 
 // A recipient that is refused while another is accepted is held: SMTP has one reply for all.

@@ -91,6 +91,8 @@ func (s *Spool) perform(ctx context.Context, d *decision) {
 		s.answer(d.waiter, d.receipt, d.err)
 	case decideSearch:
 		s.commits.addSearch(d.search)
+	case decideRefusal:
+		s.commits.addRefusal(*d.refusal)
 	case decideLog:
 		s.log.ErrorContext(ctx, d.text, "message_id", d.id, "error", d.err)
 	}

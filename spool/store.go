@@ -128,6 +128,7 @@ type Batch struct {
 	Releases []ID      // messages whose waiting rows lose their owner
 	Commands []CommandDone
 	Searches []Search // search columns, by their own leave: never the reason for a commit
+	Refusals []Refusal
 }
 
 // Chunk is a piece of the content of a message whose content does not stand in its row.

@@ -240,6 +240,9 @@ func messagesOf(b *spool.Batch) []spool.ID {
 	for i := range b.Searches {
 		add(b.Searches[i].Message)
 	}
+	for i := range b.Refusals {
+		add(b.Refusals[i].Message)
+	}
 	return ids
 }
 
@@ -252,6 +255,7 @@ func partOf(b *spool.Batch, id spool.ID) *spool.Batch {
 		Outcomes: keep(b.Outcomes, func(o spool.Outcome) bool { return o.Message == id }),
 		Waits:    keep(b.Waits, func(w spool.Wait) bool { return w.Message == id }),
 		Searches: keep(b.Searches, func(s spool.Search) bool { return s.Message == id }),
+		Refusals: keep(b.Refusals, func(r spool.Refusal) bool { return r.Message == id }),
 	}
 }
 

@@ -121,6 +121,27 @@ func TestRoundTrip(t *testing.T) {
 	f.audit()
 }
 
+// What is noted of refused messages stands in a view, once.
+func TestRefusals(t *testing.T) {
+	f := newFixture(t)
+	inc := f.register("a")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	noted := spool.Refusal{
+		Search: spool.Search{Message: newID(t), Subject: "Buy\x00", From: "ann@a.example"}, Time: at, Client: "192.0.2.1",
+		Sender: "ann@a.example", Recipients: []string{"bob@b.example"}, RecipientSum: 12, Size: 7,
+		Reply: &mailv1.Reply{Code: 550, EnhancedCode: "5.7.1", Text: "No"}, Rule: "ads",
+	}
+	f.commit(inc, &spool.Batch{Refusals: []spool.Refusal{noted}})
+	f.commit(inc, &spool.Batch{Refusals: []spool.Refusal{noted}, Messages: []spool.Message{message(t, "x")}})
+	got := f.sql(`SELECT concat_ws('|', id, refused_at AT TIME ZONE 'UTC', client, sender, recipients, recipient_sum, size, reply, rule, subject,
+		from_address, header_message_id, traceparent) FROM refused`)
+	want := noted.Message.String() + "|2026-01-02 03:04:05|192.0.2.1|ann@a.example|{bob@b.example}|12|7|550 5.7.1 No|ads|Buy\uFFFD|ann@a.example||"
+	if diff := cmp.Diff([]string{want}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	f.audit()
+}
+
 func TestCommitIsIdempotent(t *testing.T) {
 	f := newFixture(t)
 	inc := f.register("a")

@@ -22,8 +22,8 @@ const (
 
 // encoded is what a batch appends.
 type encoded struct {
-	messages, chunks, attempts, outcomes *rowSet
-	cut                                  []cutContent
+	messages, chunks, attempts, outcomes, refusals *rowSet
+	cut                                            []cutContent
 }
 
 // cutContent is a message of the batch whose content stands in chunk rows.
@@ -33,7 +33,9 @@ type cutContent struct {
 	size  int64
 }
 
-func (e *encoded) all() []*rowSet { return []*rowSet{e.messages, e.chunks, e.attempts, e.outcomes} }
+func (e *encoded) all() []*rowSet {
+	return []*rowSet{e.messages, e.chunks, e.attempts, e.outcomes, e.refusals}
+}
 
 // The tables and their columns, in the order in which rows are made below.
 var (
@@ -45,6 +47,8 @@ var (
 	attemptTable = newTable("attempt", `id, message_id, kind, destination, number, token, recipients, ended_recipients, ended_states,
 		ended_replies, at, verdict, `+journalColumns, "(id) DO NOTHING")
 	outcomeTable = newTable("outcome", "message_id, states, replies, at, verdict, "+journalColumns, "(message_id) DO NOTHING")
+	refusalTable = newTable("refusal", `message_id, refused_at, client, sender, recipients, recipient_sum, size, reply, rule, subject,
+		from_address, header_message_id, traceparent`, "(message_id) DO NOTHING")
 )
 
 const journalColumns = "journal, journal_at, journal_event, journal_stage, journal_detail"
@@ -71,6 +75,9 @@ func encode(inc spool.Incarnation, batch *spool.Batch) (*encoded, error) {
 			return nil, &spool.RowError{Message: batch.Outcomes[i].Message, Err: err}
 		}
 	}
+	for i := range batch.Refusals {
+		e.refusal(&batch.Refusals[i])
+	}
 	return e, nil
 }
 
@@ -93,6 +100,7 @@ func newEncoded(batch *spool.Batch) *encoded {
 	return &encoded{
 		messages: newRows(messageTable, messages), chunks: newRows(chunkTable, chunks),
 		attempts: newRows(attemptTable, rowSize*len(batch.Attempts)), outcomes: newRows(outcomeTable, rowSize*len(batch.Outcomes)),
+		refusals: newRows(refusalTable, rowSize*len(batch.Refusals)),
 	}
 }
 
@@ -212,6 +220,28 @@ func (e *encoded) outcome(o *spool.Outcome) error {
 	r.timestamptz(o.Time)
 	r.bytea(verdict)
 	return r.journal(o.Journal)
+}
+
+func (e *encoded) refusal(f *spool.Refusal) {
+	recipients := make([]string, len(f.Recipients))
+	for i, address := range f.Recipients {
+		recipients[i] = clean(address)
+	}
+	r := e.refusals
+	r.add(f.Message)
+	r.uuid(f.Message)
+	r.timestamptz(f.Time)
+	r.text(clean(f.Client))
+	r.text(clean(f.Sender))
+	r.texts(recipients)
+	r.integer(int32(f.RecipientSum))
+	r.bigint(f.Size)
+	r.text(replyText(f.Reply))
+	r.text(clean(f.Rule))
+	r.text(clean(f.Subject))
+	r.text(clean(f.From))
+	r.text(clean(f.HeaderMessageID))
+	r.text(clean(f.Traceparent))
 }
 
 func marshalVerdict(v *mailv1.Verdict) ([]byte, error) {

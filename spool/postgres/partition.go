@@ -20,6 +20,7 @@ var partitioned = []struct{ table, with string }{
 	{"attempt", ""},
 	{"outcome", ""},
 	{"message_search", ""},
+	{"refusal", ""},
 }
 
 const (

@@ -37,7 +37,7 @@ const (
 // contentTables go first, with the journal's following when it is old enough. (design.md section 5.)
 var (
 	contentTables = []string{"content_chunk", "message"}
-	journalTables = []string{"attempt", "outcome", "message_search"}
+	journalTables = []string{"attempt", "outcome", "message_search", "refusal"}
 )
 
 // partition is one day of a table.

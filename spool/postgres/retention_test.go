@@ -32,7 +32,7 @@ func (f *fixture) aged(r postgres.Retention) *postgres.Store {
 func (f *fixture) dayAgo(days int) string {
 	f.Helper()
 	from := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -days)
-	for _, table := range []string{"message", "content_chunk", "attempt", "outcome", "message_search"} {
+	for _, table := range []string{"message", "content_chunk", "attempt", "outcome", "message_search", "refusal"} {
 		f.sql(fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s_%s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')",
 			table, from.Format("20060102"), table, idAt(from), idAt(from.Add(24*time.Hour))))
 	}
@@ -86,6 +86,7 @@ func TestRetention(t *testing.T) {
 
 	for table, want := range map[string][]string{
 		"message": {two}, "content_chunk": {two}, "attempt": {five, two}, "outcome": {five, two}, "message_search": {five, two},
+		"refusal": {five, two},
 	} {
 		for i := range want {
 			want[i] = table + "_" + want[i]

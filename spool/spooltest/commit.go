@@ -115,6 +115,7 @@ func (s *Store) insert(b *spool.Batch) {
 	for _, r := range b.Searches {
 		s.searches[r.Message] = r
 	}
+	s.refusals = append(s.refusals, b.Refusals...)
 }
 
 func (s *Store) apply(inc spool.Incarnation, b *spool.Batch) {

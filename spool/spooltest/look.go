@@ -45,6 +45,13 @@ func (s *Store) Message(id spool.ID) (spool.Message, bool) {
 	return *m, true
 }
 
+// Refusals returns what was noted of refused messages, in order.
+func (s *Store) Refusals() []spool.Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.refusals)
+}
+
 // Content returns a message's content.
 func (s *Store) Content(id spool.ID) []byte {
 	s.mu.Lock()

@@ -28,6 +28,7 @@ type Store struct {
 	outcomes     map[spool.ID]spool.Outcome
 	waits        map[spool.ID]map[string]*wait
 	searches     map[spool.ID]spool.Search
+	refusals     []spool.Refusal
 	known        map[*spool.Batch]bool // batches whose outcome was told to be unknown, and whether they are in
 	batches      []int                 // how many rows each commit had
 	commands     []spool.Command       // by number, from 1
