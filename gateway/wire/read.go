@@ -77,6 +77,8 @@ func (c *Conn) readOnce(pool *bufferPool) (int, error) {
 			c.buf[0] = c.first[0]
 		}
 		return n, err
+	case c.lent == nil && c.nc != c.raw:
+		c.borrow(commandBuffers) // TLS reads whole records into a buffer of its own: a large one here would only wait beside it
 	case c.lent == nil:
 		c.borrow(pool)
 	case c.r == c.w:
