@@ -102,6 +102,29 @@ func TestSMTPPlainServer(t *testing.T) {
 	}
 }
 
+// Case F3: NOTIFY=NEVER to a next hop that knows nothing of it changes nothing that is sent, and nobody is told of a refusal.
+func TestNeverToPlainServer(t *testing.T) {
+	sink := smtpsink.Start(t, []string{"8BITMIME"}, func(_, line string) *smtpsink.Action {
+		if line == "RCPT TO:<bob@to.test>" {
+			return &smtpsink.Action{Reply: "550 5.1.1 nobody"}
+		}
+		return nil
+	})
+	task := newTask(simple, &permits{}, "ann@to.test", "bob@to.test")
+	for _, r := range task.Envelope.Recipients {
+		r.Notify = []mailv1.DsnNotify{mailv1.DsnNotify_DSN_NOTIFY_NEVER}
+	}
+	a, told := attempt(t, newDeliverer(t, nil, toSMTP(sink.Addr, "*")), task)
+	wantStatus(t, a, "dp")
+	sink.Wait()
+	want := []string{
+		"EHLO mx.test", "MAIL FROM:<sender@from.test> BODY=8BITMIME", "RCPT TO:<ann@to.test>", "RCPT TO:<bob@to.test>", "DATA", "QUIT",
+	}
+	if diff := cmp.Diff(want, sink.Lines()); diff != "" || len(told) > 0 {
+		t.Errorf("%d notifications, -want +got:\n%s", len(told), diff)
+	}
+}
+
 // What each answer, or none, means. The sink never has a complete message where the result is not d or u.
 func TestSMTPAnswers(t *testing.T) {
 	const reply = "550-5.1.1 no \x1b[31m such\r\n550 5.1.1 user"
