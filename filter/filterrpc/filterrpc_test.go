@@ -2,10 +2,12 @@ package filterrpc_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -82,8 +84,26 @@ func (s *span) SetAttributes(attrs ...attribute.KeyValue) {
 // fakeSpool gives out one job and takes its result.
 type fakeSpool struct {
 	spoolv1.UnimplementedSpoolServiceServer
-	job    *spoolv1.Job
-	result chan *spoolv1.Result
+	job     *spoolv1.Job
+	result  chan *spoolv1.Result
+	content string
+
+	mu    sync.Mutex
+	reads [][2]int64 // offset and length
+}
+
+func (f *fakeSpool) ReadContent(req *spoolv1.ReadContentRequest, rpc spoolv1.SpoolService_ReadContentServer) error {
+	f.mu.Lock()
+	f.reads = append(f.reads, [2]int64{req.GetOffset(), req.GetLength()})
+	f.mu.Unlock()
+	for data := []byte(f.content[req.GetOffset():][:req.GetLength()]); len(data) > 0; {
+		n := min(len(data), 100_000)
+		if err := rpc.Send(&spoolv1.ReadContentResponse{Data: data[:n]}); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
 }
 
 func (f *fakeSpool) Work(rpc grpc.BidiStreamingServer[spoolv1.WorkRequest, spoolv1.WorkResponse]) error {
@@ -110,13 +130,17 @@ func (f *fakeSpool) Work(rpc grpc.BidiStreamingServer[spoolv1.WorkRequest, spool
 // do has a worker do one job and returns its result.
 func do(t *testing.T, job *spoolv1.Job, tp trace.TracerProvider) *spoolv1.Result {
 	t.Helper()
+	return doWith(t, &fakeSpool{job: job, result: make(chan *spoolv1.Result, 1)}, tp)
+}
+
+func doWith(t *testing.T, spool *fakeSpool, tp trace.TracerProvider) *spoolv1.Result {
+	t.Helper()
 	cfg := filter.DefaultConfig()
 	cfg.Rules = []filter.Rule{{Name: "greeting", When: "message.subject == 'Hi'", Action: filter.Hold}}
 	f, err := filter.New(cfg, filter.Options{Resolver: emptyDNS{}, TracerProvider: tp, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	spool := &fakeSpool{job: job, result: make(chan *spoolv1.Result, 1)}
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -151,9 +175,18 @@ func do(t *testing.T, job *spoolv1.Job, tp trace.TracerProvider) *spoolv1.Result
 	}
 }
 
+// key is one that verifies nothing.
+var key = base64.StdEncoding.EncodeToString(make([]byte, 32))
+
+// emptyDNS has no records but a key.
 type emptyDNS struct{}
 
-func (emptyDNS) LookupTXT(context.Context, string) ([]string, error)        { return nil, nil }
+func (emptyDNS) LookupTXT(_ context.Context, name string) ([]string, error) {
+	if name == "s._domainkey.a.example" {
+		return []string{"v=DKIM1; k=ed25519; p=" + key}, nil
+	}
+	return nil, nil
+}
 func (emptyDNS) LookupMX(context.Context, string) ([]*net.MX, error)        { return nil, nil }
 func (emptyDNS) LookupIPAddr(context.Context, string) ([]net.IPAddr, error) { return nil, nil }
 func (emptyDNS) LookupAddr(context.Context, string) ([]string, error)       { return nil, io.EOF }
@@ -214,6 +247,36 @@ func TestHandler(t *testing.T) {
 	}
 	if got := judged["rohrpost.filter.spf"].AsString(); got != "none" {
 		t.Errorf("spf %q", got)
+	}
+}
+
+// Of large content only the head is fetched, unless more of it is read.
+func TestLargeContent(t *testing.T) {
+	head := "From: a@a.example\r\nSubject: Hi\r\n"
+	body := "\r\n" + strings.Repeat("Hello\r\n", 50_000)
+	for name, tt := range map[string]struct {
+		header string
+		want   [][2]int64 // offsets and lengths
+	}{
+		"no signature": {head, [][2]int64{{0, 64 << 10}}},
+		"a signature": {
+			"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=s; h=from; bh=" + key + "; b=" + key + "\r\n" + head,
+			[][2]int64{{0, 64 << 10}, {64 << 10, 350_196 - 64<<10}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := testJob()
+			job.Content, job.ContentSize = nil, int64(len(tt.header)+len(body))
+			spool := &fakeSpool{job: job, content: tt.header + body, result: make(chan *spoolv1.Result, 1)}
+			if r := doWith(t, spool, noop.NewTracerProvider()); r.GetFilter() == nil {
+				t.Fatalf("got %v", r)
+			}
+			spool.mu.Lock()
+			defer spool.mu.Unlock()
+			if diff := cmp.Diff(tt.want, spool.reads); diff != "" {
+				t.Errorf("of %d octets: %s", job.ContentSize, diff)
+			}
+		})
 	}
 }
 

@@ -206,20 +206,26 @@ func (s *stream) answerPermit(answer *spoolv1.PermitAnswer) {
 }
 
 // read implements link.
-func (s *stream) read(ctx context.Context, job *spoolv1.Job, offset int64) (io.ReadCloser, error) {
-	if offset < 0 || offset > job.GetContentSize() {
-		return nil, fmt.Errorf("worker: offset %d lies outside the content of %d octets", offset, job.GetContentSize())
+func (s *stream) read(ctx context.Context, job *spoolv1.Job, offset, length int64) (io.ReadCloser, error) {
+	size := job.GetContentSize()
+	if offset < 0 || offset > size || length < 0 || length > size-offset {
+		return nil, fmt.Errorf("worker: %d octets from %d lie outside the content of %d octets", length, offset, size)
 	}
-	if int64(len(job.GetContent())) == job.GetContentSize() {
-		return io.NopCloser(bytes.NewReader(job.GetContent()[offset:])), nil
+	if int64(len(job.GetContent())) == size {
+		return io.NopCloser(bytes.NewReader(job.GetContent()[offset:][:length])), nil
+	}
+	if length == 0 {
+		return io.NopCloser(bytes.NewReader(nil)), nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	rpc, err := spoolv1.NewSpoolServiceClient(s.conn).ReadContent(ctx, &spoolv1.ReadContentRequest{Token: job.GetToken(), Offset: offset})
+	rpc, err := spoolv1.NewSpoolServiceClient(s.conn).ReadContent(ctx, &spoolv1.ReadContentRequest{
+		Token: job.GetToken(), Offset: offset, Length: length,
+	})
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("reading content: %w", err)
 	}
-	return &contentReader{recv: rpc.Recv, cancel: cancel, left: job.GetContentSize() - offset}, nil
+	return &contentReader{recv: rpc.Recv, cancel: cancel, left: length}, nil
 }
 
 // contentReader reads a ReadContent stream.

@@ -42,12 +42,18 @@ type Job struct {
 // link is what a job needs of the stream it came on.
 type link interface {
 	permit(ctx context.Context, token []byte) error
-	read(ctx context.Context, job *spoolv1.Job, offset int64) (io.ReadCloser, error)
+	read(ctx context.Context, job *spoolv1.Job, offset, length int64) (io.ReadCloser, error)
 }
 
 // Open returns the content from an octet offset on, wherever it is. The caller closes it.
 func (j *Job) Open(ctx context.Context, offset int64) (io.ReadCloser, error) {
-	return j.link.read(ctx, j.Job, offset)
+	return j.OpenPart(ctx, offset, j.GetContentSize()-offset)
+}
+
+// OpenPart returns length octets of the content from an octet offset on, for a reader that may not want the rest: what was
+// opened may be on its way before it is read. The caller closes it.
+func (j *Job) OpenPart(ctx context.Context, offset, length int64) (io.ReadCloser, error) {
+	return j.link.read(ctx, j.Job, offset, length)
 }
 
 // Permit asks for leave to pass the point of no return and waits for the answer. Where it returns an error, the

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -61,7 +62,8 @@ func (f *fakeSpool) Work(rpc grpc.BidiStreamingServer[spoolv1.WorkRequest, spool
 }
 
 func (f *fakeSpool) ReadContent(req *spoolv1.ReadContentRequest, rpc grpc.ServerStreamingServer[spoolv1.ReadContentResponse]) error {
-	for data := f.content[req.GetOffset():]; len(data) > 0; {
+	data := f.content[req.GetOffset():]
+	for data = data[:min(int64(len(data)), req.GetLength())]; len(data) > 0; {
 		n := min(len(data), 1000)
 		if err := rpc.Send(&spoolv1.ReadContentResponse{Data: data[:n]}); err != nil {
 			return err
@@ -317,6 +319,21 @@ func TestContentInlineAndRemote(t *testing.T) {
 			return nil, err
 		}
 		data, err := io.ReadAll(r)
+		_ = r.Close()
+		if err != nil || job.GetContentSize() > int64(len(content)) {
+			got <- read{data, err}
+			return delivered(), nil
+		}
+		if r, err = job.OpenPart(ctx, 100, 5_000); err != nil {
+			return nil, err
+		}
+		part, err := io.ReadAll(r)
+		if string(part) != string(content[100:][:5_000]) {
+			err = fmt.Errorf("read %d octets of a part, %w", len(part), err)
+		}
+		if _, outside := job.OpenPart(ctx, 100, job.GetContentSize()); outside == nil {
+			err = errors.New("a part that ends behind the content was opened")
+		}
 		got <- read{data, err}
 		return delivered(), r.Close()
 	})
