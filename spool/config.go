@@ -12,8 +12,9 @@ import (
 // Config is the spool's section of the configuration.
 type Config struct {
 	// Memory bounds what messages take in memory, envelopes and parse results included. Past it messages wait in the
-	// database. From 1 MiB. Beside it, the last content that came in, of messages from 128 KiB to 2 MiB, takes up to a
-	// quarter of it, at most 64 MiB, so that workers need not wait for the database.
+	// database. From 1 MiB. Beside it, content of messages from 128 KiB to 2 MiB takes up to a quarter of it, at most 64 MiB,
+	// until they have been sent, so that workers need not wait for the database. Where that is full, such a message is taken
+	// more slowly: it waits up to 2 s, but only while others leave.
 	Memory bytesize.Size `yaml:"memory"`
 	// Messages bounds the number of messages in memory. From 1.
 	Messages int `yaml:"messages"`

@@ -66,6 +66,7 @@ func newCore(cfg Config, spool string, inc Incarnation, seed [32]byte) *core {
 func (c *core) reset(inc Incarnation) {
 	c.inc, c.bytes, c.diverting = inc, 0, false
 	c.judging, c.judgingOctets = 0, 0
+	c.fresh.clear()
 	c.messages = map[ID]*message{}
 	c.expected = map[ID][]*waiter{}
 	c.ended = recentIDs{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -249,11 +248,12 @@ func (s *Spool) Join(stage Stage, name, instance string, sink WorkerSink) (*Work
 	return w, nil
 }
 
-// ReadContent writes length octets of the content of a job's message from offset to w, all of the rest where length is
-// 0. [ErrNotFound] where the token is not or no longer valid, [ErrPastEnd] where offset is more than the content's size.
-func (s *Spool) ReadContent(ctx context.Context, token []byte, offset, length int64, w io.Writer) error {
+// ReadContent gives length octets of the content of a job's message from offset on to take, all of the rest where length is
+// 0, in pieces that nobody changes from then on. [ErrNotFound] where the token is not or no longer valid, [ErrPastEnd] where
+// offset is more than the content's size; else what take or the store returned.
+func (s *Spool) ReadContent(ctx context.Context, token []byte, offset, length int64, take func(piece []byte) error) error {
 	s.mu.Lock()
-	row, ok := s.core.content(token)
+	row, last, ok := s.core.content(token)
 	s.mu.Unlock()
 	if !ok || offset < 0 || length < 0 {
 		return ErrNotFound
@@ -266,19 +266,21 @@ func (s *Spool) ReadContent(ctx context.Context, token []byte, offset, length in
 		end = offset + length
 	}
 	if row.Content != nil {
-		_, err := w.Write(row.Content[offset:end])
-		return err
+		return take(row.Content[offset:end])
 	}
 	for offset < end {
 		data := s.core.fresh.at(row.ID, offset)
 		if len(data) == 0 {
-			return s.store.ReadContent(ctx, row.ID, offset, end-offset, w)
+			return s.store.ReadContent(ctx, row.ID, offset, end-offset, take)
 		}
-		n, err := w.Write(data[:min(int64(len(data)), end-offset)])
-		if err != nil {
+		data = data[:min(int64(len(data)), end-offset)]
+		if err := take(data); err != nil {
 			return err
 		}
-		offset += int64(n)
+		offset += int64(len(data))
+	}
+	if last && end == row.Size {
+		s.core.fresh.drop(row.ID)
 	}
 	return nil
 }

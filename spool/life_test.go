@@ -2,6 +2,7 @@ package spool_test
 
 import (
 	"errors"
+	"io"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -213,16 +214,24 @@ func TestLargeContentGoesByUpload(t *testing.T) {
 			t.Errorf("job with %d octets inline, size %d", len(job.Content), job.Size)
 		}
 		var b strings.Builder
-		if err := r.spool.ReadContent(r.t.Context(), job.Token, 5, 3, &b); err != nil || b.String() != "567" {
+		if err := r.spool.ReadContent(r.t.Context(), job.Token, 5, 3, into(&b)); err != nil || b.String() != "567" {
 			t.Errorf("ReadContent: %q, %v", b.String(), err)
 		}
-		if err := r.spool.ReadContent(r.t.Context(), job.Token, job.Size+1, 0, &b); !errors.Is(err, spool.ErrPastEnd) {
+		if err := r.spool.ReadContent(r.t.Context(), job.Token, job.Size+1, 0, into(&b)); !errors.Is(err, spool.ErrPastEnd) {
 			t.Errorf("behind the end: %v", err)
 		}
-		if err := r.spool.ReadContent(r.t.Context(), []byte("x"), 0, 0, &b); err == nil {
+		if err := r.spool.ReadContent(r.t.Context(), []byte("x"), 0, 0, into(&b)); err == nil {
 			t.Error("anyone may read")
 		}
 	})
+}
+
+// into takes content.
+func into(w io.Writer) func([]byte) error {
+	return func(piece []byte) error {
+		_, err := w.Write(piece)
+		return err
+	}
 }
 
 // upload begins a message of n pieces of 64 KiB, which is not submitted yet.
@@ -230,7 +239,7 @@ func (r *rig) upload(n int) (sub spool.Submission, piece []byte) {
 	r.t.Helper()
 	sub = submission("ann@x.example")
 	sub.Content = nil
-	up, err := r.spool.NewUpload(sub.ID)
+	up, err := r.spool.NewUpload(r.t.Context(), sub.ID, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -266,7 +275,7 @@ func TestLateContentComesFromMemory(t *testing.T) {
 					want = want[:min(part.length, int64(len(want)))]
 				}
 				var b strings.Builder
-				if err := r.spool.ReadContent(r.t.Context(), job.Token, part.offset, part.length, &b); err != nil || b.String() != want {
+				if err := r.spool.ReadContent(r.t.Context(), job.Token, part.offset, part.length, into(&b)); err != nil || b.String() != want {
 					t.Errorf("%d octets from %d of %d pieces: %d octets came that differ, or %v", part.length, part.offset, pieces, b.Len(), err)
 				}
 			}
@@ -275,6 +284,43 @@ func TestLateContentComesFromMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who delivers a message has read it last: others have its room from then on.
+func TestLateContentLeavesWithItsDelivery(t *testing.T) {
+	bubble(t, nil, func(r *rig) {
+		sub, piece := r.upload(7)
+		r.accept(sub)
+		var reads atomic.Int32
+		r.store.SetFaults(spooltest.Faults{Call: func(method string) error {
+			if method == "ReadContent" {
+				reads.Add(1)
+			}
+			return nil
+		}})
+		for _, want := range []struct {
+			stage     spool.Stage
+			fromStore int32
+		}{{spool.StageParser, 0}, {spool.StageFilter, 0}, {spool.StageDeliver, 1}} {
+			w := r.join(want.stage, want.stage.String(), 1, nil)
+			job := w.only()
+			for range 2 {
+				var b strings.Builder
+				if err := r.spool.ReadContent(r.t.Context(), job.Token, 0, 0, into(&b)); err != nil || b.String() != strings.Repeat(string(piece), 7) {
+					t.Errorf("%s: %d octets came that differ, or %v", want.stage, b.Len(), err)
+				}
+			}
+			if got := reads.Load(); got != want.fromStore {
+				t.Errorf("%s: read from the store %d times, want %d", want.stage, got, want.fromStore)
+			}
+			switch want.stage {
+			case spool.StageParser:
+				w.worker.Result(job.Token, *parse(w, job))
+			case spool.StageFilter:
+				w.worker.Result(job.Token, *judge(mailv1.Action_ACTION_ACCEPT)(w, job))
+			}
+		}
+	})
 }
 
 // A message whose sender wants it later is parsed and filtered at once, and sent then; its age counts from there. Nobody can

@@ -28,11 +28,11 @@ func (c *core) live(id ID) (Live, bool) {
 }
 
 // content finds the message whose content a token lets its holder read. Where its content is nil, that stands in the
-// store.
-func (c *core) content(token []byte) (row Message, ok bool) {
+// store. last says that nobody else is about to read it: the job is the message's only delivery.
+func (c *core) content(token []byte) (row Message, last, ok bool) {
 	j := c.jobs[string(token)]
 	if j == nil || j.counted {
-		return Message{}, false
+		return Message{}, false, false
 	}
-	return j.msg.row, true
+	return j.msg.row, j.stage == StageDeliver && len(j.msg.deliveries) == 1, true
 }

@@ -3,7 +3,6 @@ package spool
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,9 +48,9 @@ type Store interface {
 	// Claim takes ownership of messages that have a waiting row that is due, or soon will be, and no owner, those due longest
 	// first, within limits, and loads them. Where one destination has very many, it may take several calls to find the others.
 	Claim(ctx context.Context, inc Incarnation, limits ClaimLimits) ([]*Stored, error)
-	// ReadContent writes length octets of content from offset to w (all of the rest where length is 0).
-	// [ErrNotFound] where there is no such message.
-	ReadContent(ctx context.Context, id ID, offset, length int64, w io.Writer) error
+	// ReadContent gives length octets of content from offset on to take (all of the rest where length is 0), in pieces that
+	// nobody changes from then on. [ErrNotFound] where there is no such message; what take returns ends it.
+	ReadContent(ctx context.Context, id ID, offset, length int64, take func(piece []byte) error) error
 	// Peers tells the advertised addresses of all live incarnations but the caller's, sorted.
 	Peers(ctx context.Context, inc Incarnation) ([]string, error)
 	// OpenCommands lists commands of operators that are not done, at most limit, and takes ownership of those of their

@@ -5,13 +5,18 @@ import (
 	"crypto/sha256"
 	"errors"
 	"hash"
+	"slices"
 	"sync"
 
 	"github.com/rohrpost/rohrpost/proto/smtpreply"
 )
 
-// uploadWindow is how many chunks of an upload may wait to become durable.
-const uploadWindow = 4
+const (
+	// uploadWindow is how many chunks of an upload may wait to become durable.
+	uploadWindow = 4
+	// leastChunk is how many octets pieces are put together to before they are written. Larger ones are written as they are.
+	leastChunk = 64 << 10
+)
 
 // Upload takes the content of a message that is larger than InlineLimit, piece by piece, into chunk rows. Its methods
 // are called by one goroutine at a time.
@@ -20,7 +25,7 @@ type Upload struct {
 	id    ID
 	size  int64
 	seq   int32
-	buf   []byte // less than a chunk
+	buf   []byte // of the next chunk
 	sum   hash.Hash
 
 	window chan struct{} // one for each chunk under way
@@ -36,8 +41,10 @@ type Upload struct {
 	drained func() // called when the last chunk under way is durable or has failed
 }
 
-// NewUpload begins the content of a message. It returns a [*smtpreply.Error] where the spool takes nothing.
-func (s *Spool) NewUpload(id ID) (*Upload, error) {
+// NewUpload begins the content of a message, of size octets as far as its client has told, else 0. It returns a
+// [*smtpreply.Error] where the spool takes nothing. It waits for about 2 s at most while large content that came before is
+// being worked at.
+func (s *Spool) NewUpload(ctx context.Context, id ID, size int64) (*Upload, error) {
 	switch l := s.lease.Load(); {
 	case s.stopping.Load():
 		return nil, errStopping()
@@ -46,29 +53,27 @@ func (s *Spool) NewUpload(id ID) (*Upload, error) {
 	case s.full.Load():
 		return nil, errFull()
 	}
+	s.core.fresh.begin(ctx, id, size)
 	return &Upload{spool: s, id: id, sum: sha256.New(), window: make(chan struct{}, uploadWindow)}, nil
 }
 
-// Write adds a piece of at most 256 KiB, which the caller may use again afterwards. It waits while more than a bounded
-// amount of the upload is not durable yet. Its error is a [*smtpreply.Error] or that of the context.
+// Write adds a piece of at most 256 KiB, which is the upload's from then on. It waits while more than a bounded amount of
+// the upload is not durable yet. Its error is a [*smtpreply.Error] or that of the context.
 func (u *Upload) Write(ctx context.Context, p []byte) error {
 	if err := u.failed(); err != nil {
 		return err
 	}
 	u.sum.Write(p)
-	for len(p) > 0 {
-		if len(u.buf) == chunkSize {
-			if err := u.send(ctx); err != nil {
-				return err
-			}
+	if len(u.buf) >= leastChunk || len(u.buf)+len(p) > chunkSize {
+		if err := u.send(ctx); err != nil {
+			return err
 		}
-		if u.buf == nil {
-			u.buf = make([]byte, 0, chunkSize)
-		}
-		n := min(len(p), chunkSize-len(u.buf))
-		u.buf = append(u.buf, p[:n]...)
-		u.size += int64(n)
-		p = p[n:]
+	}
+	u.size += int64(len(p))
+	if u.buf == nil {
+		u.buf = slices.Clip(p)
+	} else {
+		u.buf = append(u.buf, p...)
 	}
 	return nil
 }
@@ -189,10 +194,12 @@ func (u *Upload) submit(row Message, w *waiter) {
 		if e.row.Content == nil {
 			e.row.Content = []byte{}
 		}
+		u.spool.core.fresh.drop(u.id)
 	} else if len(u.buf) > 0 {
 		e.chunks = []Chunk{u.chunk()}
 	}
 	s := u.spool
+	s.core.fresh.whole(u.id)
 	hand := func() {
 		if err := u.failed(); err != nil {
 			go s.answer(w, Receipt{}, err)

@@ -248,20 +248,28 @@ func TestContent(t *testing.T) {
 		f.commit(inc, last)
 		check(t, f.store, m.ID, random[:600])
 	})
-	if err := f.store.ReadContent(t.Context(), newID(t), 0, 0, &bytes.Buffer{}); !errors.Is(err, spool.ErrNotFound) {
+	if err := f.store.ReadContent(t.Context(), newID(t), 0, 0, into(&bytes.Buffer{})); !errors.Is(err, spool.ErrNotFound) {
 		t.Errorf("of no message: %v", err)
+	}
+}
+
+// into takes content.
+func into(b *bytes.Buffer) func([]byte) error {
+	return func(piece []byte) error {
+		b.Write(piece)
+		return nil
 	}
 }
 
 func check(t *testing.T, store *postgres.Store, id spool.ID, want []byte) {
 	t.Helper()
 	var all, part bytes.Buffer
-	if err := store.ReadContent(t.Context(), id, 0, 0, &all); err != nil || !bytes.Equal(all.Bytes(), want) {
+	if err := store.ReadContent(t.Context(), id, 0, 0, into(&all)); err != nil || !bytes.Equal(all.Bytes(), want) {
 		t.Errorf("%d octets, %v; want %d", all.Len(), err, len(want))
 	}
 	from := int64(len(want)) * 2 / 3
 	length := int64(len(want)) / 4
-	if err := store.ReadContent(t.Context(), id, from, length, &part); err != nil || !bytes.Equal(part.Bytes(), want[from:][:length]) {
+	if err := store.ReadContent(t.Context(), id, from, length, into(&part)); err != nil || !bytes.Equal(part.Bytes(), want[from:][:length]) {
 		t.Errorf("a part: %d octets, %v", part.Len(), err)
 	}
 }

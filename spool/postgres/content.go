@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,9 +45,9 @@ func coverage(rows pgx.Rows) (int64, error) {
 	return covered, rows.Err()
 }
 
-// ReadContent writes length octets of content from offset to w. It takes a connection only while it reads a chunk, so that
-// a slow reader holds none.
-func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int64, w io.Writer) error {
+// ReadContent gives length octets of content from offset on to take. It has a connection only while it reads a chunk, so
+// that a slow reader holds none.
+func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int64, take func(piece []byte) error) error {
 	var owner, size int64
 	var inline []byte
 	err := s.reads.QueryRow(ctx, "SELECT owner, size, content FROM any_message WHERE id = $1", id).Scan(&owner, &size, &inline)
@@ -66,8 +65,7 @@ func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int
 		end = min(size, offset+length)
 	}
 	if inline != nil {
-		_, err := w.Write(inline[offset:end])
-		return err
+		return take(inline[offset:end])
 	}
 	for offset < end {
 		data, err := chunkAt(ctx, s.reads, id, owner, offset)
@@ -75,7 +73,7 @@ func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int
 			return err
 		}
 		data = data[:min(int64(len(data)), end-offset)]
-		if _, err := w.Write(data); err != nil {
+		if err := take(data); err != nil {
 			return err
 		}
 		offset += int64(len(data))

@@ -168,7 +168,7 @@ func TestDiesBehindChunks(t *testing.T) {
 		t.Errorf("the dead one accepts: %v", err)
 	}
 	var got bytes.Buffer
-	if err := f.store.ReadContent(t.Context(), m.ID, 0, 0, &got); err != nil || !bytes.Equal(got.Bytes(), content) {
+	if err := f.store.ReadContent(t.Context(), m.ID, 0, 0, into(&got)); err != nil || !bytes.Equal(got.Bytes(), content) {
 		t.Errorf("read %d octets, %v; want the %d that were accepted", got.Len(), err, len(content))
 	}
 	f.audit()

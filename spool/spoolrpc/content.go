@@ -3,7 +3,6 @@ package spoolrpc
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"slices"
 	"time"
@@ -32,8 +31,8 @@ func (s *Server) ReadContent(req *spoolv1.ReadContentRequest, stream spoolv1.Spo
 		defer cancel() // what failed to be sent need not be read on
 		sent <- sendPieces(ctx, stream, pieces)
 	}()
-	w := pieceWriter(ctx, pieces, s.sendTimeout)
-	if err := s.engine.ReadContent(ctx, req.GetToken(), req.GetOffset(), req.GetLength(), w); err != nil {
+	take := takePieces(ctx, pieces, s.sendTimeout)
+	if err := s.engine.ReadContent(ctx, req.GetToken(), req.GetOffset(), req.GetLength(), take); err != nil {
 		return s.contentError(ctx, err)
 	}
 	close(pieces)
@@ -77,27 +76,21 @@ func sendPieces(ctx context.Context, stream spoolv1.SpoolService_ReadContentServ
 	}
 }
 
-// writerFunc is a function as an io.Writer.
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// pieceWriter cuts what is written into pieces and hands each to the sender, for each of which it waits for timeout.
-func pieceWriter(ctx context.Context, pieces chan<- []byte, timeout time.Duration) io.Writer {
-	return writerFunc(func(p []byte) (n int, err error) {
+// takePieces cuts content into pieces and hands each to the sender, for each of which it waits for timeout.
+func takePieces(ctx context.Context, pieces chan<- []byte, timeout time.Duration) func([]byte) error {
+	return func(content []byte) error {
 		timer := time.NewTimer(timeout)
 		defer timer.Stop()
-		for piece := range slices.Chunk(p, pieceSize) {
+		for piece := range slices.Chunk(content, pieceSize) {
 			select {
-			case pieces <- slices.Clone(piece): // p is the caller's again once Write returns
-				n += len(piece)
+			case pieces <- piece:
 				timer.Reset(timeout)
 			case <-timer.C:
-				return n, errSlowWorker
+				return errSlowWorker
 			case <-ctx.Done():
-				return n, ctx.Err()
+				return ctx.Err()
 			}
 		}
-		return n, nil
-	})
+		return nil
+	}
 }

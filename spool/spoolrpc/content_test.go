@@ -20,11 +20,10 @@ import (
 func TestReadContent(t *testing.T) {
 	content := slices.Repeat([]byte("0123456789"), 100_000)
 	e := newFakeEngine()
-	e.content = func(_ context.Context, token []byte, offset, length int64, w io.Writer) error {
+	e.content = func(_ context.Context, token []byte, offset, length int64, take func([]byte) error) error {
 		switch string(token) {
 		case "t":
-			_, err := w.Write(content[offset : offset+length])
-			return err
+			return take(content[offset : offset+length])
 		case "broken":
 			return errors.New("secret")
 		case "end":
@@ -84,8 +83,8 @@ func TestReadContent(t *testing.T) {
 func TestReadContentSlowWorker(t *testing.T) {
 	e := newFakeEngine()
 	released := make(chan error, 1)
-	e.content = func(_ context.Context, _ []byte, _, _ int64, w io.Writer) error {
-		_, err := w.Write(make([]byte, 16<<20))
+	e.content = func(_ context.Context, _ []byte, _, _ int64, take func([]byte) error) error {
+		err := take(make([]byte, 16<<20))
 		released <- err
 		return err
 	}

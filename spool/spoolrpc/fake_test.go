@@ -3,7 +3,6 @@ package spoolrpc
 import (
 	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -30,7 +29,7 @@ type fakeEngine struct {
 	submit  func(sub spool.Submission, content *fakeUpload, done func(spool.Receipt, error)) // nil: accept at once
 	write   func(ctx context.Context, u *fakeUpload, p []byte) error                         // nil: keep
 	join    func(w *fakeWorker) error                                                        // called before Join returns
-	content func(ctx context.Context, token []byte, offset, length int64, w io.Writer) error
+	content func(ctx context.Context, token []byte, offset, length int64, take func([]byte) error) error
 
 	mu        sync.Mutex
 	hello     spool.Hello
@@ -72,7 +71,7 @@ func (e *fakeEngine) count() int {
 	return len(e.submitted)
 }
 
-func (e *fakeEngine) NewUpload(spool.ID) (upload, error) {
+func (e *fakeEngine) NewUpload(context.Context, spool.ID, int64) (upload, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	u := &fakeUpload{engine: e, aborts: make(chan struct{}, 8)}
@@ -97,8 +96,8 @@ func (e *fakeEngine) Join(stage spool.Stage, name, _ string, sink spool.WorkerSi
 	return w, nil
 }
 
-func (e *fakeEngine) ReadContent(ctx context.Context, token []byte, offset, length int64, w io.Writer) error {
-	return e.content(ctx, token, offset, length, w)
+func (e *fakeEngine) ReadContent(ctx context.Context, token []byte, offset, length int64, take func([]byte) error) error {
+	return e.content(ctx, token, offset, length, take)
 }
 
 type fakeUpload struct {

@@ -7,7 +7,6 @@ package spoolrpc
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -52,10 +51,10 @@ type engine interface {
 	Hello() (spool.Hello, bool)
 	// Submit hands over a message; where its content went through an upload, that.
 	Submit(sub spool.Submission, content upload, done func(spool.Receipt, error))
-	NewUpload(id spool.ID) (upload, error)
+	NewUpload(ctx context.Context, id spool.ID, size int64) (upload, error)
 	Abort(id spool.ID)
 	Join(stage spool.Stage, name, instance string, sink spool.WorkerSink) (worker, error)
-	ReadContent(ctx context.Context, token []byte, offset, length int64, w io.Writer) error
+	ReadContent(ctx context.Context, token []byte, offset, length int64, take func(piece []byte) error) error
 }
 
 // upload is what a stream needs of a [spool.Upload].
@@ -111,8 +110,8 @@ func (e realEngine) Submit(sub spool.Submission, content upload, done func(spool
 }
 
 // NewUpload begins the content of a message.
-func (e realEngine) NewUpload(id spool.ID) (upload, error) {
-	u, err := e.Spool.NewUpload(id)
+func (e realEngine) NewUpload(ctx context.Context, id spool.ID, size int64) (upload, error) {
+	u, err := e.Spool.NewUpload(ctx, id, size)
 	if err != nil {
 		return nil, err
 	}

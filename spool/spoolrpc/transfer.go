@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ type transfer struct {
 	content []byte
 	upload  upload
 	size    int64
+	hint    int64 // what the client said that size will be; 0 where it did not
 }
 
 func (t *transfer) abort() {
@@ -93,7 +95,7 @@ func (st *submitStream) begin(ctx context.Context, begin *spoolv1.SubmitBegin) e
 		return st.refuse(ctx, sub.ID.String(), fmt.Errorf("more than %d uploads on one stream", maxUploads))
 	}
 	delete(st.refused, sub.ID) // a second try under the same id
-	st.uploads[sub.ID] = &transfer{sub: sub}
+	st.uploads[sub.ID] = &transfer{sub: sub, hint: max(begin.GetSizeHint(), 0)}
 	return nil
 }
 
@@ -133,12 +135,16 @@ func (st *submitStream) store(ctx context.Context, t *transfer, data []byte) err
 	defer cancel()
 	t.size += int64(len(data))
 	if t.size <= spool.InlineLimit {
-		t.content = append(t.content, data...)
+		if t.content == nil {
+			t.content = slices.Clip(data)
+		} else {
+			t.content = append(t.content, data...)
+		}
 		return nil
 	}
 	if t.upload == nil {
 		var err error
-		if t.upload, err = st.engine.NewUpload(t.sub.ID); err != nil {
+		if t.upload, err = st.engine.NewUpload(ctx, t.sub.ID, t.hint); err != nil {
 			return err
 		}
 		if err := t.upload.Write(ctx, t.content); err != nil {

@@ -114,13 +114,13 @@ func (s *Server) submit(ctx context.Context, sub spool.Submission, content []byt
 
 // upload hands over content that is too large to stay in memory.
 func (s *Server) upload(ctx context.Context, id spool.ID, content []byte) (upload, error) {
-	up, err := s.engine.NewUpload(id)
+	up, err := s.engine.NewUpload(ctx, id, int64(len(content)))
 	if err != nil {
 		return nil, err
 	}
 	for len(content) > 0 {
 		n := min(len(content), pieceSize)
-		if err := up.Write(ctx, content[:n]); err != nil {
+		if err := up.Write(ctx, content[:n:n]); err != nil {
 			up.Abort()
 			return nil, err
 		}

@@ -49,7 +49,7 @@ type engine interface {
 	Hello() (spool.Hello, bool)
 	// Submit hands over a message; where its content went through an upload, that.
 	Submit(sub spool.Submission, content upload, done func(spool.Receipt, error))
-	NewUpload(id spool.ID) (upload, error)
+	NewUpload(ctx context.Context, id spool.ID, size int64) (upload, error)
 }
 
 // upload is what the server needs of a [spool.Upload].
@@ -109,8 +109,8 @@ func (e realEngine) Submit(sub spool.Submission, content upload, done func(spool
 }
 
 // NewUpload begins the content of a message.
-func (e realEngine) NewUpload(id spool.ID) (upload, error) {
-	u, err := e.Spool.NewUpload(id)
+func (e realEngine) NewUpload(ctx context.Context, id spool.ID, size int64) (upload, error) {
+	u, err := e.Spool.NewUpload(ctx, id, size)
 	if err != nil {
 		return nil, err
 	}

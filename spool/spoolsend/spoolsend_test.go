@@ -78,7 +78,7 @@ func (f *fake) setDurable(id spool.ID) {
 	f.durable[id] = true
 }
 
-func (f *fake) NewUpload(spool.ID) (upload, error) { return f, nil }
+func (f *fake) NewUpload(context.Context, spool.ID, int64) (upload, error) { return f, nil }
 
 func (f *fake) Write(_ context.Context, p []byte) error {
 	if len(p) > 256<<10 {

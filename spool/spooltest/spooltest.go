@@ -4,7 +4,6 @@ package spooltest
 
 import (
 	"context"
-	"io"
 	"slices"
 	"sort"
 	"sync"
@@ -252,7 +251,7 @@ func (s *Store) load(id spool.ID) *spool.Stored {
 }
 
 // ReadContent is part of [spool.Store].
-func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int64, w io.Writer) error {
+func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int64, take func(piece []byte) error) error {
 	if err := s.call(ctx, "ReadContent", 0); err != nil {
 		return err
 	}
@@ -265,8 +264,7 @@ func (s *Store) ReadContent(ctx context.Context, id spool.ID, offset, length int
 	if length > 0 {
 		content = content[:min(length, int64(len(content)))]
 	}
-	_, err := w.Write(content)
-	return err
+	return take(content)
 }
 
 func (s *Store) content(id spool.ID) ([]byte, bool) {
