@@ -207,8 +207,8 @@ func TestStoreStandsStill(t *testing.T) {
 			time.Sleep(time.Minute)
 			r.ended(id, delivered)
 		}
-		if accepted == 0 || accepted == len(answers) {
-			t.Errorf("%d of %d were accepted, want some", accepted, len(answers))
+		if accepted == 0 { // whether any is refused depends on when the lease was last renewed before
+			t.Errorf("none of %d was accepted", len(answers))
 		}
 		for id, n := range sent { // the worker presents no result a second time
 			if events := r.events(id); n > 1+occurrences(events, "unknown") {
