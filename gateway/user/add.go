@@ -12,8 +12,13 @@ import (
 // Add puts a user into a file, in place of the one of that name, and makes the file where there is none (0600). Other
 // lines stay as they are. senders are patterns; none means the name itself.
 func Add(path, name, password string, patterns []string) error {
-	if name == "" || strings.ContainsAny(name, " \t\r\n\x00") || strings.HasPrefix(name, "#") {
+	if !word(name) || strings.Contains(name, "\x00") || strings.HasPrefix(name, "#") {
 		return fmt.Errorf("user %q: a name has no blanks and does not start with #", name)
+	}
+	for _, p := range patterns {
+		if !word(p) {
+			return fmt.Errorf("user %q: the pattern %q has blanks, which would end it in the file", name, p)
+		}
 	}
 	if _, err := senders(name, patterns); err != nil {
 		return err
@@ -32,11 +37,19 @@ func Add(path, name, password string, patterns []string) error {
 	return replace(path, []byte(strings.Join(lines, "\n")+"\n"))
 }
 
-// replace writes a file such that nobody sees half of it. A file that is there keeps its mode.
+// word tells whether a text is read back as one field of a line. Unicode has more blanks than ASCII.
+func word(s string) bool {
+	f := strings.Fields(s)
+	return len(f) == 1 && f[0] == s
+}
+
+// replace writes a file such that nobody sees half of it. A file that is there keeps its mode and its owner: root may add users
+// of a gateway that is not root.
 func replace(path string, data []byte) error {
 	mode := fs.FileMode(0o600)
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
+	before, err := os.Stat(path)
+	if err == nil {
+		mode = before.Mode().Perm()
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".users.*")
 	if err != nil {
@@ -44,6 +57,9 @@ func replace(path string, data []byte) error {
 	}
 	defer os.Remove(tmp.Name()) //nolint:errcheck // it is gone where the rename went well
 	_, err = tmp.Write(data)
+	if before != nil {
+		err = errors.Join(err, giveTo(tmp, before))
+	}
 	if err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err != nil {
 		return fmt.Errorf("users: %w", err)
 	}

@@ -137,9 +137,20 @@ func TestAdd(t *testing.T) {
 	if data, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(data), "# ours\n") {
 		t.Errorf("the comment is gone: %q, %v", data, err)
 	}
-	for _, name := range []string{"", "a b", "#x", "ann", "a\nb"} {
-		if err := user.Add(path, name, "x", nil); err == nil {
+	if err := user.Add(path, "ann", "x", nil); err == nil {
+		t.Error("Add takes a name that is no address, without one to send from")
+	}
+	for _, name := range []string{"", "a b", "#x", "a\nb", "a\u00a0b", "a\x00b", "a\u0085"} {
+		if err := user.Add(path, name, "x", []string{"a.test"}); err == nil {
 			t.Errorf("Add takes the name %q", name)
 		}
+	}
+	for _, pattern := range []string{`"a b"@a.test`, " a.test", "a.test\n#"} {
+		if err := user.Add(path, "eve", "x", []string{pattern}); err == nil {
+			t.Errorf("Add takes the pattern %q", pattern)
+		}
+	}
+	if _, err := user.Load(path); err != nil {
+		t.Errorf("the file can't be read any more: %v", err)
 	}
 }
