@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -123,6 +124,11 @@ func (c Config) needsUsers() bool {
 	})
 }
 
+// asksForCertificates tells whether clients' certificates count at a listener.
+func (c Config) asksForCertificates() bool {
+	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.tls(c).ClientCA != "" })
+}
+
 // maxReply is how long a client must wait for the reply to its final dot. (RFC 5321, section 4.5.3.2.6.)
 const maxReply = 10 * time.Minute
 
@@ -166,14 +172,19 @@ func (c Config) Validate() error {
 		"gateway.timeouts.data_total %s is too long: with submit it may take 70m, since spools refuse older ids; give less", c.Timeouts.DataTotal)
 	errs = append(errs, c.TLS.faults("gateway.tls")...)
 	errs = append(errs, c.Auth.faults()...)
-	errs = append(errs, c.Accept.DirectoryCache.faults()...)
+	errs = append(errs, c.Accept.faults()...)
 	errs = append(errs, c.Greylist.faults())
 	for i, r := range c.Rates {
 		errs = append(errs, r.faults(fmt.Sprintf("gateway.rates[%d]", i))...)
 	}
+	check(len(c.Relay.Certificates) == 0 || c.asksForCertificates(),
+		"gateway.relay.certificates can't be checked: give tls.client_ca too, for the gateway or a listener")
 	check(c.Auth.Users != "" || !c.needsUsers(), "gateway.auth.users is missing: listeners for submission need it, give a file (`rohrpost user add` makes one)")
 	errs = append(errs, limitFaults(c.Limits, "gateway")...)
 	for i := range c.Listeners {
+		_, port, _ := net.SplitHostPort(c.Listeners[i].Listen)
+		check(port == "0" || !slices.ContainsFunc(c.Listeners[:i], func(l Listener) bool { return l.Listen == c.Listeners[i].Listen }),
+			"gateway.listeners[%d].listen %s stands there twice: give another address or leave one out", i, c.Listeners[i].Listen)
 		errs = append(errs, c.Listeners[i].faults(fmt.Sprintf("gateway.listeners[%d]", i), c)...)
 	}
 	return errors.Join(errs...)

@@ -18,6 +18,11 @@ func TestValidate(t *testing.T) {
 		"gateway.listeners[1].max_size": func(c *gateway.Config) {
 			c.Listeners = append(c.Listeners, gateway.Listener{Listen: ":0", Limits: gateway.Limits{MaxSize: 1}})
 		},
+		"gateway.listeners[1].listen": func(c *gateway.Config) { c.Listeners = append(c.Listeners, c.Listeners[0]) },
+		"gateway.accept.directory": func(c *gateway.Config) {
+			c.Accept.Domains, c.Accept.Directory = patterns("ours.test"), "directory.internal"
+		},
+		"gateway.accept.domains":      func(c *gateway.Config) { c.Accept.Recipients = patterns("u@ours.test") },
 		"gateway.hostname":            func(c *gateway.Config) { c.Hostname = "no name" },
 		"gateway.max_size":            func(c *gateway.Config) { c.MaxSize = 1 },
 		"gateway.max_recipients":      func(c *gateway.Config) { c.MaxRecipients = 99 },
@@ -40,6 +45,7 @@ func TestValidate(t *testing.T) {
 		},
 		"gateway.tls.certificates[0]:": func(c *gateway.Config) { c.TLS.Certificates = []gateway.Certificate{{Cert: "x"}} },
 		"gateway.tls.certificates":     func(c *gateway.Config) { c.TLS.ClientCA = "x" },
+		"gateway.relay.certificates":   func(c *gateway.Config) { c.Relay.Certificates = patterns("*.hosts.test") },
 		"gateway.auth.users": func(c *gateway.Config) {
 			c.Listeners[0].Kind, c.TLS.Certificates = gateway.KindSubmission, []gateway.Certificate{{Cert: "x", Key: "x"}}
 		},

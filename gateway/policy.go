@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -28,6 +30,16 @@ type Accept struct {
 	Directory string `yaml:"directory"`
 	// DirectoryCache is how long its answers are believed.
 	DirectoryCache DirectoryCache `yaml:"directory_cache"`
+}
+
+func (a Accept) faults() (errs []error) {
+	if _, _, err := net.SplitHostPort(a.Directory); a.Directory != "" && err != nil {
+		errs = append(errs, fmt.Errorf("gateway.accept.directory %q is not an address: give host:port", a.Directory))
+	}
+	if len(a.Domains) == 0 && (len(a.Recipients) > 0 || a.RecipientsFile != "" || a.Directory != "") {
+		errs = append(errs, errors.New("gateway.accept.domains is empty, so that no recipient is looked for: give your domains"))
+	}
+	return append(errs, a.DirectoryCache.faults()...)
 }
 
 // Relay is the section `relay`: who may send to any domain. Users who have authenticated may too.

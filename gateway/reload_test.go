@@ -125,9 +125,11 @@ func TestReloadFails(t *testing.T) {
 		change func(*gateway.Config)
 		want   string
 	}{
-		"invalid":        {func(c *gateway.Config) { c.MaxRecipients = 5 }, "gateway.max_recipients 5 is too small"},
-		"too few files":  {func(c *gateway.Config) { c.MaxSessions = 1 << 40 }, "gateway.max_sessions 1099511627776 needs"},
-		"no recipients":  {func(c *gateway.Config) { c.Accept.RecipientsFile = missing }, "gateway.accept.recipients_file: "},
+		"invalid":       {func(c *gateway.Config) { c.MaxRecipients = 5 }, "gateway.max_recipients 5 is too small"},
+		"too few files": {func(c *gateway.Config) { c.MaxSessions = 1 << 40 }, "gateway.max_sessions 1099511627776 needs"},
+		"no recipients": {func(c *gateway.Config) {
+			c.Accept.Domains, c.Accept.RecipientsFile = patterns("ours.test"), missing
+		}, "gateway.accept.recipients_file: "},
 		"no certificate": {func(c *gateway.Config) { c.TLS = tlsOf(missing) }, "gateway.listeners[0].tls: certificate " + missing},
 		"no users": {func(c *gateway.Config) {
 			c.TLS, c.Auth.Users = newAuthority(t).section(t, "mx.test"), missing

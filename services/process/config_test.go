@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,12 @@ type testRoute struct {
 }
 
 type testGateway struct {
-	Listen  string        `yaml:"listen"`
-	MaxSize bytesize.Size `yaml:"max_size"`
-	Timeout time.Duration `yaml:"read_timeout"`
-	Strict  bool          `yaml:"strict"`
-	Names   []string      `yaml:"names"`
+	Listen   string         `yaml:"listen"`
+	MaxSize  bytesize.Size  `yaml:"max_size"`
+	Timeout  time.Duration  `yaml:"read_timeout"`
+	Strict   bool           `yaml:"strict"`
+	Names    []string       `yaml:"names"`
+	Networks []netip.Prefix `yaml:"networks"`
 }
 
 type testConfig struct {
@@ -117,7 +119,7 @@ func TestLoad(t *testing.T) {
 			if err := Load(path, test.env, &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(pattern.Pattern{})); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(pattern.Pattern{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -138,6 +140,7 @@ func TestLoadErrors(t *testing.T) {
 		"bad size":                {file: "gateway: {max_size: big}", want: []string{"gateway.max_size", "64KiB", "rohrpost.yaml"}},
 		"duration without a unit": {file: "gateway: {read_timeout: 30}", want: []string{"gateway.read_timeout", "30s"}},
 		"bad pattern in a list":   {file: "deliver: {routes: [{match: 'a*b'}]}", want: []string{"deliver.routes[0].match", "a*b"}},
+		"network without bits":    {file: "gateway: {networks: [10.0.0.1]}", want: []string{"gateway.networks[0]", "\"10.0.0.1\" is no network", "192.0.2.7/32"}},
 		"bad level":               {file: "log: {level: loud}", want: []string{"log.level", "loud"}},
 		"list for a value":        {file: "gateway: {max_size: [1]}", want: []string{"gateway.max_size", "list"}},
 		"value for a section":     {file: "gateway: 5", want: []string{"gateway"}},
@@ -185,6 +188,7 @@ func TestLoadUnreadableFile(t *testing.T) {
 func TestShowIsReadBack(t *testing.T) {
 	cfg := testDefaults()
 	cfg.Gateway.Timeout = 36 * time.Hour
+	cfg.Gateway.Networks = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
 	cfg.Spool.Labels = map[string]string{"example.org": "a"}
 	out, err := Show(cfg)
 	if err != nil {
@@ -194,7 +198,7 @@ func TestShowIsReadBack(t *testing.T) {
 	if err := Load(writeFile(t, string(out)), nil, &got); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if diff := cmp.Diff(cfg, got, cmp.AllowUnexported(pattern.Pattern{})); diff != "" {
+	if diff := cmp.Diff(cfg, got, cmp.AllowUnexported(pattern.Pattern{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("%s\n%s", diff, out)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -37,6 +38,7 @@ func decode(k *koanf.Koanf, into any) error {
 
 var (
 	durationType        = reflect.TypeFor[time.Duration]()
+	prefixType          = reflect.TypeFor[netip.Prefix]()
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
@@ -57,6 +59,9 @@ func decodeHook(from, to reflect.Type, data any) (any, error) {
 	}
 	value := reflect.New(to)
 	if err := value.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
+		if to == prefixType { // its error tells of Go
+			return nil, fmt.Errorf("%q is no network: give an address and its bits, such as 192.0.2.0/24 or 192.0.2.7/32", text)
+		}
 		return nil, err
 	}
 	return value.Elem().Interface(), nil
