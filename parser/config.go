@@ -12,7 +12,8 @@ type Config struct {
 	// Capacity is how many messages a parser reads at once, 1 to 1024; 0 means one per processor.
 	Capacity int `yaml:"capacity"`
 	// Nice is how far a parser that is a process of its own lowers its priority, as nice(1) counts, 0 to 19, on Linux: mail is
-	// received first where CPU is short (promise P6). Default: 10.
+	// received first where CPU is short (promise P6). In `rohrpost up` the threads that parse do so, and there is one less than
+	// processors, so that one is left for the rest; 0 changes nothing there. Default: 10.
 	Nice int `yaml:"nice"`
 	// Limits bound the work on one message.
 	Limits Limits `yaml:"limits"`

@@ -169,7 +169,7 @@ func (u *upProcess) wire(ctx context.Context) error {
 		name string
 		wire func(context.Context, *stage) error
 	}{
-		{process.Parser, wireParser},
+		{process.Parser, wirePoliteParser},
 		{process.Filter, wireFilter},
 		{process.Deliver, wireDeliver},
 		{process.Console, func(ctx context.Context, s *stage) error {
