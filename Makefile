@@ -78,16 +78,16 @@ bench-parser: ## the parser against enmime and go-message on the shared corpus, 
 
 .PHONY: fuzz-seeds
 fuzz-seeds: ## replay the committed fuzz seeds (go test does so too)
-	go test -run Fuzz ./parser/... ./gateway/...
+	go test -run Fuzz ./parser/... ./gateway/... ./proto/wire
 
 FUZZTIME ?= 10m
 .PHONY: fuzz
-fuzz: ## look for content that breaks the parser, or gets by the gateway, FUZZTIME (10m) for each target
-	@for p in parser gateway gateway/wire; do for t in $$(grep -ho 'func Fuzz[A-Za-z]*' $$p/*_test.go | cut -d' ' -f2); do \
+fuzz: ## look for content that breaks the parser, or gets by the gateway, or is decoded in another way, FUZZTIME (10m) for each target
+	@for p in parser gateway gateway/wire proto/wire; do for t in $$(grep -ho 'func Fuzz[A-Za-z]*' $$p/*_test.go | cut -d' ' -f2); do \
 		echo "$$p $$t"; go test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x ./$$p || exit 1; done; done
 
 .PHONY: generate
-generate: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## make the Go code of the protocol again
+generate: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-go-wire ## make the Go code of the protocol again
 	buf format -w
 	buf generate
 
@@ -130,6 +130,10 @@ $(BIN)/buf: tools/go.mod
 $(BIN)/protoc-gen-go-grpc: tools/go.mod
 	@mkdir -p $(BIN)
 	GOWORK=off go -C tools build -o ../$(BIN)/ google.golang.org/grpc/cmd/protoc-gen-go-grpc
+
+$(BIN)/protoc-gen-go-wire: tools/go.mod $(wildcard tools/protoc-gen-go-wire/*.go)
+	@mkdir -p $(BIN)
+	GOWORK=off go -C tools build -o ../$(BIN)/ ./protoc-gen-go-wire
 
 $(BIN)/golangci-lint: tools/go.mod
 	@mkdir -p $(BIN)
