@@ -1,5 +1,5 @@
-// Package rpcopt holds the gRPC settings that both ends of Rohrpost's streams share: flow-control windows, keepalives and
-// size limits. Whoever serves or dials a Rohrpost service uses them, so that the two ends agree.
+// Package rpcopt holds the gRPC settings that both ends of Rohrpost's streams share: flow-control windows, keepalives, size
+// limits and the codec. Whoever serves or dials a Rohrpost service uses them, so that the two ends agree.
 package rpcopt
 
 import (
@@ -43,6 +43,7 @@ const (
 // ServerOptions are the options of a server. Credentials, interceptors and stats handlers come in addition.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{}),
 		grpc.InitialWindowSize(StreamWindow),
 		grpc.InitialConnWindowSize(ConnectionWindow),
 		grpc.MaxRecvMsgSize(MaxMessageSize),
@@ -56,7 +57,7 @@ func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithInitialWindowSize(StreamWindow),
 		grpc.WithInitialConnWindowSize(ConnectionWindow),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageSize)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(MaxMessageSize)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
 		}),
