@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // front is the recipients of a message that wait for their verdict. The message is parsed and filtered for them.
@@ -73,7 +72,7 @@ func (c *core) expireFront(f *front) {
 func (c *core) parsed(j *job, p *mailv1.ParsedMessage) {
 	m := j.msg
 	m.parsed = p
-	c.charge(m, proto.Size(p))
+	c.charge(m, wire.Size(p))
 	c.noteJob(j, eventParsed, nil, defectsText(p.GetDefects()))
 	if m.life >= lifeLive {
 		c.tellSearch(m)

@@ -3,9 +3,8 @@ package spool
 import (
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // life is where a message in memory stands.
@@ -204,7 +203,7 @@ func (c *core) holdEnd(m *message) time.Time { return m.row.Accepted.Add(c.cfg.H
 func (c *core) keep(m *message) {
 	c.messages[m.row.ID] = m
 	m.cost = 0
-	c.charge(m, messageCost+len(m.row.Content)+proto.Size(m.row.Envelope)+proto.Size(m.verdict)+
+	c.charge(m, messageCost+len(m.row.Content)+wire.Size(m.row.Envelope)+wire.Size(m.verdict)+
 		recipientCost*len(m.recipients))
 }
 

@@ -3,6 +3,7 @@ package spool
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
@@ -93,6 +94,7 @@ func (s *scheduler) push(j *job) {
 	name := j.delivery.queueName()
 	q := s.queues[name]
 	if q == nil {
+		name = strings.Clone(name) // it stays for longer than the address that it is cut from
 		q = &destinationQueue{name: name, suspended: s.suspends(name)}
 		q.limit, q.every = s.cfg.limitsFor(name)
 		if name == bounceQueue {

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // sorted is a front's recipients by what is to become of them.
@@ -64,7 +63,7 @@ func (c *core) mergeVerdict(m *message, v *mailv1.Verdict, recipients []int32) {
 		v = merged
 	}
 	m.verdict, m.verdictNew = v, true
-	c.charge(m, proto.Size(v))
+	c.charge(m, wire.Size(v))
 }
 
 func (c *core) sortVerdict(m *message, recipients []int32) sorted {

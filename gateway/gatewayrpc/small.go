@@ -5,10 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/rohrpost/rohrpost/gateway"
 	spoolv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/spool/v1"
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // call is a small message on its way. What is below answer is guarded by Client.mu.
@@ -65,7 +64,7 @@ func (c *Client) submitSmall(ctx context.Context, sub *gateway.Submission, begin
 		id:       begin.GetId(),
 		begin:    begin,
 		content:  sub.Content,
-		size:     len(sub.Content) + proto.Size(begin) + 32,
+		size:     len(sub.Content) + wire.Size(begin) + 32,
 		deadline: deadline,
 		answer:   make(chan answer, 1),
 	}

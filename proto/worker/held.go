@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"sync"
 
-	"google.golang.org/protobuf/proto"
-
 	spoolv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/spool/v1"
 	"github.com/rohrpost/rohrpost/proto/rpcopt"
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // maxResult is how large a result may be, encoded: with its frame it must fit into a message.
@@ -118,8 +117,8 @@ func (h *held) giveUp(frames []*spoolv1.WorkerFrame) {
 		if result == nil {
 			continue
 		}
-		_, err := proto.Marshal(result) // fails for a string that is not UTF-8
-		if size := proto.Size(result); err == nil && size > maxResult {
+		_, err := wire.Marshal(result) // fails for a string that is not UTF-8
+		if size := wire.Size(result); err == nil && size > maxResult {
 			err = fmt.Errorf("it has %d octets, at most %d can be sent", size, maxResult)
 		}
 		if item := h.items[string(result.GetToken())]; err != nil && item != nil {

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	spoolv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/spool/v1"
 	"github.com/rohrpost/rohrpost/proto/rpcopt"
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // batchLimit is how large a list of frames grows, in octets.
@@ -152,7 +152,7 @@ func (s *stream) sendLoop(ctx context.Context, rpc grpc.BidiStreamingClient[spoo
 func batch(frames []*spoolv1.WorkerFrame) int {
 	size := 0
 	for i, f := range frames {
-		if size += proto.Size(f) + 8; size > batchLimit && i > 0 {
+		if size += wire.Size(f) + 8; size > batchLimit && i > 0 {
 			return i
 		}
 	}

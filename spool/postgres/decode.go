@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"google.golang.org/protobuf/encoding/protodelim"
-	"google.golang.org/protobuf/proto"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/wire"
 	"github.com/rohrpost/rohrpost/spool"
 )
 
@@ -37,14 +37,14 @@ func scanMessage(row pgx.Row, more ...any) (m spool.Message, err, decodeErr erro
 	m.Owner = spool.Incarnation(owner)
 	m.Trace = trace
 	m.Envelope = &mailv1.Envelope{}
-	if err := proto.Unmarshal(envelope, m.Envelope); err != nil {
+	if err := wire.Unmarshal(envelope, m.Envelope); err != nil {
 		return m, nil, fmt.Errorf("its envelope can't be read: %w", err)
 	}
 	if len(m.Envelope.GetRecipients()) == 0 {
 		return m, nil, errors.New("its envelope can't be read: it has no recipient")
 	}
 	var list mailv1.Verdict
-	if err := proto.Unmarshal(edits, &list); err != nil {
+	if err := wire.Unmarshal(edits, &list); err != nil {
 		return m, nil, fmt.Errorf("its edits can't be read: %w", err)
 	}
 	m.Edits = list.GetEdits()
@@ -59,7 +59,7 @@ func unmarshalVerdict(b []byte) (*mailv1.Verdict, error) {
 		return nil, nil //nolint:nilnil // no verdict
 	}
 	v := &mailv1.Verdict{}
-	if err := proto.Unmarshal(b, v); err != nil {
+	if err := wire.Unmarshal(b, v); err != nil {
 		return nil, fmt.Errorf("its verdict can't be read: %w", err)
 	}
 	return v, nil

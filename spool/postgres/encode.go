@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	mailv1 "github.com/rohrpost/rohrpost/proto/gen/rohrpost/mail/v1"
+	"github.com/rohrpost/rohrpost/proto/wire"
 	"github.com/rohrpost/rohrpost/spool"
 )
 
@@ -121,13 +122,13 @@ func (e *encoded) message(inc spool.Incarnation, m *spool.Message) error {
 	if m.Content != nil && int64(len(m.Content)) != m.Size {
 		return fmt.Errorf("its size is said to be %d, but it has %d octets", m.Size, len(m.Content))
 	}
-	envelope, err := proto.Marshal(m.Envelope)
+	envelope, err := wire.Marshal(m.Envelope)
 	if err != nil {
 		return err
 	}
 	var edits []byte
 	if len(m.Edits) > 0 { // there is no message of edits alone
-		if edits, err = proto.Marshal(&mailv1.Verdict{Edits: m.Edits}); err != nil {
+		if edits, err = wire.Marshal(&mailv1.Verdict{Edits: m.Edits}); err != nil {
 			return err
 		}
 	}
@@ -248,11 +249,7 @@ func marshalVerdict(v *mailv1.Verdict) ([]byte, error) {
 	if v == nil {
 		return nil, nil
 	}
-	b, err := proto.Marshal(v)
-	if b == nil {
-		b = []byte{} // an empty verdict is a verdict
-	}
-	return b, err
+	return wire.Marshal(v) // an empty verdict is a verdict
 }
 
 func encodeEnds(ends []spool.RecipientEnd) (states, replies []string) {
@@ -305,8 +302,8 @@ func (r *rowSet) journal(entries []*mailv1.JournalEntry) error {
 
 // appendDelimited appends a message behind its length, as protodelim reads it.
 func appendDelimited(b []byte, m proto.Message) ([]byte, error) {
-	b = protowire.AppendVarint(b, uint64(proto.Size(m)))
-	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
+	b = protowire.AppendVarint(b, uint64(wire.Size(m)))
+	return wire.Append(b, m)
 }
 
 // journalDetail is the line that people read about an entry.

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/rohrpost/rohrpost/proto/wire"
 )
 
 // outbox keeps the frames that wait to be sent on a stream, in order. Putting never waits, so that the spool's own loop
@@ -87,7 +89,7 @@ func fitting[F proto.Message](frames []F) int {
 	total := 0
 	for i, frame := range frames {
 		// Each frame is an element of field 1: a tag of one octet, the length, the frame.
-		total += 1 + protowire.SizeBytes(proto.Size(frame))
+		total += 1 + protowire.SizeBytes(wire.Size(frame))
 		if total >= maxResponse {
 			return max(i, 1)
 		}
