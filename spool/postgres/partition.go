@@ -12,16 +12,17 @@ import (
 	"github.com/rohrpost/rohrpost/spool"
 )
 
-// partitioned tells the tables that have a partition for each day, and the storage settings of a partition. Rows of
-// message stay in their page up to nearly its size: with the default of 2 KB every mail would go through TOAST.
-var partitioned = []struct{ table, with string }{
-	{"message", "toast_tuple_target = 8160"},
-	{"content_chunk", ""},
-	{"attempt", ""},
-	{"outcome", ""},
-	{"message_search", ""},
-	{"refusal", ""},
-}
+// partitioned lists the tables that have a partition for each day.
+var partitioned = []string{messages, "content_chunk", "attempt", "outcome", "message_search", "refusal"}
+
+const messages = "message"
+
+// A row of message is compressed from when it would take more than half of a page; where the server lacks LZ4 only when it would not
+// fit into one: the older way takes longer than to write the page. With the default of 2 KB every mail would go through TOAST.
+const (
+	targetLZ4 = 4064
+	targetAny = 8160
+)
 
 const (
 	day = 24 * time.Hour
@@ -91,9 +92,9 @@ func (s *Store) makePartitions(ctx context.Context) error {
 		first = firstDay(now)
 		end = first.Add((daysAhead + 2) * day)
 		for from := first; from.Before(end); from = from.Add(day) {
-			for _, p := range partitioned {
-				if err := makePartition(ctx, tx, p.table, p.with, from); err != nil {
-					return fmt.Errorf("making a partition of %s: %w", p.table, err)
+			for _, table := range partitioned {
+				if err := makePartition(ctx, tx, table, from); err != nil {
+					return fmt.Errorf("making a partition of %s: %w", table, err)
 				}
 			}
 		}
@@ -108,15 +109,20 @@ func (s *Store) makePartitions(ctx context.Context) error {
 	return nil
 }
 
-func makePartition(ctx context.Context, tx pgx.Tx, table, with string, from time.Time) error {
+func makePartition(ctx context.Context, tx pgx.Tx, table string, from time.Time) error {
 	name := pgx.Identifier{table + "_" + from.Format("20060102")}.Sanitize()
 	var exists bool
 	if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", name).Scan(&exists); err != nil || exists {
 		return err
 	}
-	create := "CREATE TABLE " + name + " (LIKE " + table + " INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
-	if with != "" {
-		create += " WITH (" + with + ")"
+	create := "CREATE TABLE " + name + " (LIKE " + table +
+		" INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE INCLUDING COMPRESSION)"
+	if table == messages {
+		target, err := rowTarget(ctx, tx)
+		if err != nil {
+			return err
+		}
+		create += fmt.Sprintf(" WITH (toast_tuple_target = %d)", target)
 	}
 	if _, err := tx.Exec(ctx, create); err != nil {
 		return err
@@ -124,6 +130,17 @@ func makePartition(ctx context.Context, tx pgx.Tx, table, with string, from time
 	_, err := tx.Exec(ctx, fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')",
 		table, name, idAt(from), idAt(from.Add(day))))
 	return err
+}
+
+// rowTarget is from what size on a row of message is compressed.
+func rowTarget(ctx context.Context, tx pgx.Tx) (int, error) {
+	var compression string
+	err := tx.QueryRow(ctx, "SELECT attcompression::text FROM pg_attribute WHERE attrelid = 'message'::regclass AND attname = 'content'").
+		Scan(&compression)
+	if compression == "l" {
+		return targetLZ4, err
+	}
+	return targetAny, err
 }
 
 // sweepOrphans deletes content whose message never became whole and can't any more.

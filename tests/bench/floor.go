@@ -29,7 +29,13 @@ func OpenFloor(ctx context.Context, url string) (*Floor, error) {
 		return nil, fmt.Errorf("making a floor: %w", err)
 	}
 	f := &Floor{conn: conn}
-	_, err = conn.Exec(ctx, "CREATE TABLE "+floorTable+" (LIKE message INCLUDING ALL)")
+	// With the settings of a day of the spool's, which say what is compressed.
+	var settings string
+	err = conn.QueryRow(ctx, `SELECT array_to_string(reloptions, ', ') FROM pg_class JOIN pg_inherits ON inhrelid = oid
+		WHERE inhparent = 'message'::regclass AND relkind = 'r' AND reloptions IS NOT NULL ORDER BY relname DESC LIMIT 1`).Scan(&settings)
+	if err == nil {
+		_, err = conn.Exec(ctx, "CREATE TABLE "+floorTable+" (LIKE message INCLUDING ALL) WITH ("+settings+")")
+	}
 	if err == nil {
 		f.columns, f.samples, err = sampleRows(ctx, conn)
 	}
