@@ -250,7 +250,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// A message that takes longer than timeouts.shutdown is not accepted, and Run returns.
+// A client that sends content for longer than timeouts.shutdown is told so, nothing is accepted, and Run returns.
 func TestShutdownGrace(t *testing.T) {
 	for _, raw := range []string{"x\r\n", strings.Repeat("x\r\n", gateway.InlineLimit)} {
 		e := start(t, &fakeSpool{}, startOptions{change: func(c *gateway.Config) { c.Timeouts.Shutdown = 50 * time.Millisecond }})
@@ -259,6 +259,8 @@ func TestShutdownGrace(t *testing.T) {
 		d.cmd("DATA", "354 ")
 		d.send(raw)
 		e.stop()
+		d.want("421 4.3.2 mx.test ")
+		d.wantClosed()
 		if n := len(e.spool.all()); n != 0 {
 			t.Errorf("%d messages stored", n)
 		}

@@ -180,11 +180,12 @@ func (g *Gateway) stop(work context.Context, cancel context.CancelFunc) {
 	late := time.AfterFunc(g.shutdown, func() {
 		g.log.WarnContext(work, "messages under way took too long, ending their sessions")
 		cancel()
+		g.all((*wire.Conn).CutOff)
 		kill := time.NewTimer(killAfter)
 		defer kill.Stop()
 		select {
 		case <-kill.C:
-			g.killAll()
+			g.all((*wire.Conn).Kill)
 		case <-g.ended:
 		}
 	})
@@ -194,10 +195,11 @@ func (g *Gateway) stop(work context.Context, cancel context.CancelFunc) {
 	close(g.ended)
 }
 
-func (g *Gateway) killAll() {
+// all does something to all sessions.
+func (g *Gateway) all(do func(*wire.Conn)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for w := range g.clients {
-		w.Kill()
+		do(w)
 	}
 }

@@ -58,6 +58,30 @@ func (c *Conn) Shutdown() {
 	}
 }
 
+// CutOff is Shutdown that does not wait for content either: a client that still sends some is told 421 in place of its reply.
+func (c *Conn) CutOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopping, c.cutOff = true, true
+	_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // fails only where the connection has closed
+}
+
+// limitContent sets the deadline of a wait for content.
+func (c *Conn) limitContent(deadline time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cutOff {
+		deadline = time.Unix(1, 0)
+	}
+	return c.raw.SetReadDeadline(deadline)
+}
+
+func (c *Conn) isCutOff() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cutOff
+}
+
 // Kill closes the connection without a word.
 func (c *Conn) Kill() { _ = c.raw.Close() }
 

@@ -83,7 +83,7 @@ const (
 )
 
 // Conn is a client's connection, as the library sees it. Read, Write and what Body returns belong to the session's
-// goroutine; Close, Shutdown and Kill may be called from any.
+// goroutine; Close, Shutdown, CutOff and Kill may be called from any.
 type Conn struct {
 	raw   net.Conn // as it was accepted: for deadlines
 	nc    net.Conn // what is read and written: raw, or TLS over it
@@ -121,6 +121,7 @@ type Conn struct {
 	mu       sync.Mutex
 	idle     bool // waiting for a command
 	stopping bool
+	cutOff   bool // content is not waited for either
 	closed   bool
 }
 
@@ -253,12 +254,15 @@ func (c *Conn) readContent() error {
 		return err
 	}
 	asked := time.Now()
-	if err := c.raw.SetReadDeadline(c.pace.deadline(c.opts, asked)); err != nil {
+	if err := c.limitContent(c.pace.deadline(c.opts, asked)); err != nil {
 		return err
 	}
 	before := c.w - c.r
 	err := c.readMore(contentBuffers)
 	c.pace.add(asked, c.w-c.r-before)
+	if errors.Is(err, errTimeout) && c.isCutOff() {
+		return c.sayGoodbye()
+	}
 	return err
 }
 
