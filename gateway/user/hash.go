@@ -30,6 +30,7 @@ const (
 
 	maxArgonMemory = 256 << 10 // more would let a few clients take all memory
 	maxArgonTime   = 32
+	maxBcryptCost  = 15 // some 3 s, and each more takes twice as long
 )
 
 // Hash makes the hash of a password for the file: Argon2id in the PHC string format (RFC 9106).
@@ -53,10 +54,7 @@ func parseHash(s string) (hash, error) {
 	case strings.HasPrefix(s, "$argon2id$"):
 		return parseArgon(s)
 	case strings.HasPrefix(s, "$2"):
-		if _, err := bcrypt.Cost([]byte(s)); err != nil {
-			return nil, errors.New("the bcrypt hash can't be read")
-		}
-		return bcryptHash(s), nil
+		return parseBcrypt(s)
 	}
 	return nil, errors.New("the hash is neither argon2id nor bcrypt: make one with `rohrpost user add`")
 }
@@ -103,6 +101,17 @@ func (h argonHash) like() hash {
 	h.sum = make([]byte, len(h.sum))
 	_, _ = rand.Read(h.sum) // never fails, see crypto/rand
 	return h
+}
+
+func parseBcrypt(s string) (hash, error) {
+	cost, err := bcrypt.Cost([]byte(s))
+	if err != nil {
+		return nil, errors.New("the bcrypt hash can't be read")
+	}
+	if cost > maxBcryptCost {
+		return nil, fmt.Errorf("the bcrypt hash asks for too much: a cost of at most %d", maxBcryptCost)
+	}
+	return bcryptHash(s), nil
 }
 
 // bcryptHash is bcrypt, as htpasswd -B and others make it. Passwords count up to 72 octets.

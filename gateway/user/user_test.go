@@ -89,6 +89,7 @@ func TestBadFiles(t *testing.T) {
 		"ann $2y$nonsense":           "bcrypt hash can't be read",
 		"ann $argon2id$v=19$m=1,t=1": "argon2id hash can't be read",
 		"ann@a.test " + strings.Replace(good, "m=19456", "m=9999999", 1): "asks for too much",
+		"ann@a.test $2y$31$" + strings.Repeat("a", 53):                   "a cost of at most",
 		"ann@a.test " + good + " *x":                                     "pattern",
 		"ann@a.test " + good + "\nANN@a.test " + good:                    "line 2: the user stands there twice",
 	} {
