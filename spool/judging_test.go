@@ -116,13 +116,14 @@ func TestVerdictFirst(t *testing.T) {
 	}
 }
 
-// While the store is away refusals are told at once all the same; a bounded number of them is noted once it is back.
+// While a transaction hangs refusals are told at once all the same; a bounded number of them is noted once the store is back.
 func TestRefusalsWaitForNobody(t *testing.T) {
 	const most = 1024
 	judging(t, func(r *rig) {
 		r.join(spool.StageParser, "p", 1, parse)
 		r.join(spool.StageFilter, "f", 1, verdict(nil, mailv1.Action_ACTION_REJECT))
 		r.store.SetFaults(spooltest.Faults{Commit: func(spool.Incarnation, *spool.Batch) (bool, error) {
+			time.Sleep(time.Second) // from then on clients are told that the store is away
 			return false, spool.ErrUnavailable
 		}})
 		begun := time.Now()
