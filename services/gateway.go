@@ -17,6 +17,7 @@ import (
 
 // wireGateway makes the SMTP edge a client of the spool.
 func wireGateway(ctx context.Context, s *stage) error {
+	process.SnugGC()
 	conn, err := s.connect()
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ var snug atomic.Bool
 
 // SnugGC lets a large heap grow by 64 MiB as well, or by a quarter of what is alive where that is more, in place of as much as is
 // alive. It is for a process most of whose heap is octets, which cost the collector nothing: the spool, which holds mail up to
-// spool.memory. It works with PaceGC.
+// spool.memory, and the gateway, which has buffers for each of many thousand sessions. It works with PaceGC.
 func SnugGC() { snug.Store(true) }
 
 // PaceGC lets the heap of this process grow by some percent of what is alive, as long as that is less than 64 MiB, and by as
