@@ -253,6 +253,18 @@ func (r *rig) upload(n int) (sub spool.Submission, piece []byte) {
 	return sub, piece
 }
 
+// countReads counts from now on how often content is read from the store.
+func (r *rig) countReads() *atomic.Int32 {
+	reads := new(atomic.Int32)
+	r.store.SetFaults(spooltest.Faults{Call: func(method string) error {
+		if method == "ReadContent" {
+			reads.Add(1)
+		}
+		return nil
+	}})
+	return reads
+}
+
 // What came in lately is read from memory; what has left it, from the store.
 func TestLateContentComesFromMemory(t *testing.T) {
 	small := func(cfg *spool.Config) { cfg.Memory = 2 * bytesize.MiB } // a quarter: two chunks
@@ -260,13 +272,7 @@ func TestLateContentComesFromMemory(t *testing.T) {
 		bubble(t, small, func(r *rig) {
 			sub, piece := r.upload(pieces)
 			r.accept(sub)
-			var reads atomic.Int32
-			r.store.SetFaults(spooltest.Faults{Call: func(method string) error {
-				if method == "ReadContent" {
-					reads.Add(1)
-				}
-				return nil
-			}})
+			reads := r.countReads()
 			p := r.join(spool.StageParser, "p", 1, nil)
 			job := p.only()
 			for _, part := range []struct{ offset, length int64 }{{0, 0}, {5, 3}, {1, math.MaxInt64}, {300 << 10, 100 << 10}, {job.Size, 0}} {
@@ -291,13 +297,7 @@ func TestLateContentLeavesWithItsDelivery(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		sub, piece := r.upload(7)
 		r.accept(sub)
-		var reads atomic.Int32
-		r.store.SetFaults(spooltest.Faults{Call: func(method string) error {
-			if method == "ReadContent" {
-				reads.Add(1)
-			}
-			return nil
-		}})
+		reads := r.countReads()
 		for _, want := range []struct {
 			stage     spool.Stage
 			fromStore int32
